@@ -1,0 +1,46 @@
+# Two commands set everything up on a fresh machine that has Python 3.11+ and a C++ compiler:
+#   make demo   runs the main job
+#   make test   runs every check that CI runs
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types unit bench peers sanitise clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "penstock needs Python 3.11 or newer but '$(PYTHON)' is $$($(PYTHON) -V); run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@command -v c++ >/dev/null || { echo "penstock needs a C++20 compiler but 'c++' is not on PATH; install g++ or clang"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pip scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.stamp ## the main job: every scheduler on the top-frequent-routes application, with a picture
+	$(BIN)/penstock compare routes 2x16,2x8 --plot out/routes.png
+
+test: $(VENV)/.stamp lint types unit ## everything CI runs
+
+lint: $(VENV)/.stamp ## ruff
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: $(VENV)/.stamp ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(VENV)/.stamp ## pytest
+	$(BIN)/pytest -n 2 -q
+
+bench: $(VENV)/.stamp peers ## the published table of placement figures
+	$(BIN)/penstock bench place
+
+peers: $(VENV)/.stamp ## install the partitioners that the benchmark compares with
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]' --no-build-isolation
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) .build out

@@ -1,0 +1,6 @@
+// penstock._core: the native parts, private to the package. Each file binds its own functions; this one lists them.
+#include <nanobind/nanobind.h>
+
+NB_MODULE(_core, module) {
+    module.doc() = "Native parts of Penstock; use them through the Python modules that wrap them.";
+}

@@ -1,0 +1,1 @@
+"""The papers' layouts and applications, with their generators."""

@@ -1,0 +1,68 @@
+"""Every error that Penstock raises on purpose: one tree, a class for each situation that a caller handles differently.
+
+    PenstockError
+      UserError             the input is at fault; the command line prints one line and exits 2
+        InvalidInput        a file, shorthand or argument is not what it should be; carries every fault found
+        Infeasible          no plan can exist for this topology on this cluster
+        NoPlanFound         a plan may exist, but this scheduler did not find one that fits
+        UnhonouredConstraints  the scheduler made a plan that breaks constraints which it does not look at
+      InternalError         our bug: an answer of ours failed its own certificate
+
+Messages name the thing, the value, the limit and the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+FAULTS_SHOWN_MAX = 6
+
+
+class PenstockError(Exception):
+    """The root; catch it to catch everything that Penstock raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(PenstockError):
+    """Something that the caller gave is at fault, and the message says what to change."""
+
+    exit_code = 2
+
+
+class InvalidInput(UserError):
+    """A file, shorthand or argument is malformed; `faults` holds one sentence for each fault."""
+
+    def __init__(self, faults: Iterable[str] | str) -> None:
+        self.faults: tuple[str, ...] = (faults,) if isinstance(faults, str) else tuple(faults)
+        shown = "; ".join(self.faults[:FAULTS_SHOWN_MAX])
+        hidden = len(self.faults) - FAULTS_SHOWN_MAX
+        super().__init__(shown if hidden <= 0 else f"{shown}; and {hidden} more faults (penstock check lists them all)")
+
+    @classmethod
+    def unknown_name(cls, kind: str, name: str, known: Iterable[str]) -> InvalidInput:
+        """An unknown name, with the names that would have worked."""
+        return cls(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+
+
+class Infeasible(UserError):
+    """No plan can exist: shown by arithmetic or by an exhausted search, not by a heuristic's failure."""
+
+
+class NoPlanFound(UserError):
+    """The scheduler gave up although nothing proves that no plan exists; another scheduler may succeed."""
+
+
+class UnhonouredConstraints(UserError):
+    """The scheduler does not look at some constraints and its plan breaks them; `faults` names each."""
+
+    def __init__(self, scheduler: str, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(
+            f"scheduler {scheduler!r} does not honour constraints and its plan breaks {self.faults[0]}"
+            + (f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else "")
+        )
+
+
+class InternalError(PenstockError):
+    """A result of ours failed our own check: a bug to report, never a user's mistake."""

@@ -1,0 +1,1 @@
+"""What there is: topology, cluster, constraints, profile, plan and its certificate, and the files that hold them."""

@@ -1,0 +1,87 @@
+"""Cluster: the nodes that tasks can be put on.
+
+>>> [node.name for node in Cluster.uniform([(2, 6.0), (1, 4.0)]).nodes]
+['n1', 'n2', 'n3']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.errors import InvalidInput
+
+NODES_MAX = 100_000
+BYTES_PER_SECOND_PER_MBPS = 125_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host; None means that the resource is not limited (or, for slots, follows from the capacity)."""
+
+    name: str
+    capacity: float
+    memory_mb: float | None = None
+    bandwidth_mbps: float | None = None  # each way: what leaves the node and what enters it are limited separately
+    slots: int | None = None
+    rack: str = "r1"
+    tags: tuple[str, ...] = ()
+
+    @property
+    def workers_max(self) -> int:
+        """Worker processes that fit: the slots given, else one per whole unit of capacity and at least one."""
+        return self.slots if self.slots is not None else max(1, math.floor(self.capacity))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes in the order of the file; their names are unique."""
+
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def uniform(cls, groups: Iterable[tuple[int, float]]) -> Cluster:
+        """Nodes named n1, n2, ... from (how many, capacity) groups."""
+        capacities = [capacity for count, capacity in groups for _ in range(count)]
+        return cls(tuple(Node(f"n{i}", capacity) for i, capacity in enumerate(capacities, start=1)))
+
+    @property
+    def capacity(self) -> float:
+        """Capacity of all nodes together."""
+        return math.fsum(node.capacity for node in self.nodes)
+
+    def faults(self) -> list[str]:
+        """Every fault of this cluster, one sentence each; empty when it is sound."""
+        if not self.nodes:
+            return ["the cluster has no nodes; give at least one"]
+        if len(self.nodes) > NODES_MAX:
+            return [f"the cluster has {len(self.nodes)} nodes; the limit is {NODES_MAX}"]
+        faults: list[str] = []
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.name in seen:
+                faults.append(f"node name {node.name!r} is used twice; names must be unique")
+            seen.add(node.name)
+            faults += _node_faults(node)
+        return faults
+
+    def validated(self) -> Cluster:
+        """This cluster, or InvalidInput with every fault."""
+        if faults := self.faults():
+            raise InvalidInput(faults)
+        return self
+
+
+def _node_faults(node: Node) -> list[str]:
+    faults = [] if node.name else ["a node has an empty name; name it"]
+    for label, value in (
+        ("capacity", node.capacity),
+        ("memory_mb", node.memory_mb),
+        ("bandwidth_mbps", node.bandwidth_mbps),
+    ):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            faults.append(f"{label} of node {node.name!r} is {value:g}; it must be finite and above 0")
+    if node.slots is not None and node.slots < 1:
+        faults.append(f"slots of node {node.name!r} is {node.slots}; the least is 1")
+    return faults

@@ -1,0 +1,136 @@
+"""Placement constraints: COLA's six (paper 004, section 3.1) and its two dedications, in the vocabulary of the files.
+
+A name in a constraint is an operator (all its tasks) or a task (`operator/index`). What each demands of a plan:
+
+    resource          every task of the name runs on one of the listed nodes
+    colocate-worker   all tasks of all names share one worker (hence one node)
+    colocate-node     all tasks of all names share one node
+    separate-workers  tasks of two different names never share a worker
+    separate-nodes    tasks of two different names never share a node
+    replicas          a worker holds tasks of one group only, or of none; two groups never share a node;
+                      with `isomorphic` the groups are cut into workers alike, position by position
+    dedicated-worker  the tasks of the name share their workers with no other operator
+    dedicated-node    the tasks of the name share their nodes with no other operator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Resource matching: the tasks need something that only the listed nodes have."""
+
+    operator: str
+    nodes: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in files."""
+        return "resource"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Colocation in a worker or on a node."""
+
+    where: Literal["worker", "node"]
+    operators: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in files."""
+        return f"colocate-{self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Exlocation: no common worker, or no common node."""
+
+    where: Literal["worker", "node"]
+    operators: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in files."""
+        return f"separate-{self.where}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """High availability: groups of operators that stand by for each other."""
+
+    groups: tuple[tuple[str, ...], ...]
+    isomorphic: bool = False
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in files."""
+        return "replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class Dedicated:
+    """A worker, or a whole node, for one operator alone."""
+
+    where: Literal["worker", "node"]
+    operator: str
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in files."""
+        return f"dedicated-{self.where}"
+
+
+Constraint = Resource | Together | Apart | Replicas | Dedicated
+
+
+def names_in(constraint: Constraint) -> tuple[str, ...]:
+    """Every operator or task name that the constraint mentions."""
+    match constraint:
+        case Resource(operator=name) | Dedicated(operator=name):
+            return (name,)
+        case Together(operators=names) | Apart(operators=names):
+            return names
+        case Replicas(groups=groups):
+            return tuple(name for group in groups for name in group)
+
+
+def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
+    """Task ids behind a name, or None when there is no such operator or task."""
+    if name in tasks_of:
+        return [f"{name}/{i}" for i in range(tasks_of[name])]
+    operator, _, index = name.rpartition("/")
+    if operator in tasks_of and index.isascii() and index.isdigit() and int(index) < tasks_of[operator]:
+        return [name]
+    return None
+
+
+def constraint_faults(constraints: Sequence[Constraint], tasks_of: Mapping[str, int]) -> list[str]:
+    """Names that do not exist and lists that are too short; clashes between constraints are the optimiser's to find."""
+    faults: list[str] = []
+    for position, constraint in enumerate(constraints):
+        who = f"constraint {position} ({constraint.type})"
+        names = names_in(constraint)
+        faults += [f"{who} names unknown operator or task {n!r}" for n in names if tasks_named(n, tasks_of) is None]
+        faults += [f"{who} names {n!r} twice" for n in _repeated(names)]
+        match constraint:
+            case Together() | Apart() if len(names) < 2:
+                faults.append(f"{who} lists {len(names)} operators; it needs 2 or more")
+            case Resource(nodes=()):
+                faults.append(f"{who} lists no nodes; name at least one")
+            case Replicas(groups=groups, isomorphic=isomorphic):
+                if len(groups) < 2 or not all(groups):
+                    faults.append(f"{who} needs at least 2 groups, none of them empty")
+                elif isomorphic and len({len(group) for group in groups}) > 1:
+                    sizes = "/".join(str(len(group)) for group in groups)
+                    faults.append(f"{who} is isomorphic but its groups have {sizes} members; make them equal")
+    return faults
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]

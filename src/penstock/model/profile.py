@@ -1,0 +1,72 @@
+"""Profile: what a run measured, which replaces what a topology only declared.
+
+Loads and memory of tasks that the profile leaves out stay as declared. Edges replace all declared rates as soon as the
+profile lists any: a pair of tasks that was measured and does not appear sent nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.errors import InvalidInput
+from penstock.model.constraints import tasks_named
+from penstock.model.topology import OperatorGraph
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProfile:
+    """Measured needs of one task."""
+
+    load: float
+    memory_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeProfile:
+    """Measured traffic from one task to another."""
+
+    source: str
+    target: str
+    rate: float
+    tuples: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Measurements of one run, keyed by task id."""
+
+    tasks: Mapping[str, TaskProfile] = field(default_factory=dict)
+    edges: tuple[EdgeProfile, ...] = ()
+
+    def faults(self, graph: OperatorGraph) -> list[str]:
+        """Tasks that the topology lacks, pairs that no stream joins, and numbers that cannot be."""
+        tasks_of = {operator.name: operator.tasks for operator in graph.operators}
+        joined = {(stream.source, stream.target) for stream in graph.streams}
+        faults: list[str] = []
+        for task, measured in self.tasks.items():
+            if task in tasks_of or tasks_named(task, tasks_of) is None:
+                faults.append(f"profile names unknown task {task!r} of topology {graph.name!r}")
+            for label, value in (("load", measured.load), ("memory_mb", measured.memory_mb)):
+                faults += _fault(f"profile {label} of task {task!r}", value)
+        for edge in self.edges:
+            ends = [edge.source.rpartition("/")[0], edge.target.rpartition("/")[0]]
+            if any(tasks_named(task, tasks_of) is None or task in tasks_of for task in (edge.source, edge.target)):
+                faults.append(f"profile edge {edge.source!r} -> {edge.target!r} names a task that the topology lacks")
+            elif (ends[0], ends[1]) not in joined:
+                faults.append(f"profile edge {edge.source!r} -> {edge.target!r} follows no stream of the topology")
+            faults += _fault(f"profile rate of {edge.source!r} -> {edge.target!r}", edge.rate)
+        return faults
+
+    def validated(self, graph: OperatorGraph) -> Profile:
+        """This profile, or InvalidInput with every fault."""
+        if faults := self.faults(graph):
+            raise InvalidInput(faults)
+        return self
+
+
+def _fault(what: str, value: float | None) -> list[str]:
+    if value is None or (math.isfinite(value) and value >= 0):
+        return []
+    return [f"{what} is {value:g}; it must be finite and 0 or more"]

@@ -1,0 +1,135 @@
+"""TaskGraph: a topology expanded to its tasks, in arrays, because optimisers visit every edge many times.
+
+Task i of the arrays has the id `ids[i]`, operators in file order and their tasks in index order. Edges are directed,
+merged per pair, and only those that carry something; `adjacency` is the same graph seen without direction, in
+compressed rows, which is what cuts are counted on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.model.profile import Profile
+from penstock.model.topology import OperatorGraph
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Adjacency:
+    """Undirected compressed rows: `neighbour[start[i]:start[i + 1]]` are the neighbours of task i, ascending."""
+
+    start: Longs
+    neighbour: Ints
+    weight: Floats  # both directions together
+    outward: Floats  # the part of `weight` that flows from the row's task to the neighbour
+
+
+@dataclass(frozen=True, eq=False)
+class TaskGraph:
+    """Tasks with loads and memory, edges with rates."""
+
+    operators: tuple[str, ...]
+    first_task: Longs  # tasks of operator k are first_task[k] .. first_task[k + 1] - 1
+    operator_of: Ints
+    load: Floats
+    memory_mb: Floats
+    source: Ints
+    target: Ints
+    rate: Floats
+
+    @property
+    def task_count(self) -> int:
+        """Number of tasks."""
+        return len(self.load)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Task ids, `operator/index`."""
+        counts = np.diff(self.first_task).tolist()
+        return [f"{name}/{i}" for name, count in zip(self.operators, counts, strict=True) for i in range(count)]
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """The graph without direction, in compressed rows."""
+        n = self.task_count
+        row = np.concatenate([self.source, self.target]).astype(np.int64)
+        column = np.concatenate([self.target, self.source]).astype(np.int64)
+        outward = np.concatenate([self.rate, np.zeros_like(self.rate)])
+        weight = np.concatenate([self.rate, self.rate])
+        key, (weight, outward) = _merge_pairs(row * n + column, weight, outward)
+        start = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(np.bincount(key // n, minlength=n), out=start[1:])
+        return Adjacency(start, (key % n).astype(np.int32), weight, outward)
+
+    @property
+    def total_rate(self) -> float:
+        """Sum of all rates: the cost of a plan that puts every task on a node of its own."""
+        return float(self.rate.sum())
+
+    @classmethod
+    def expand(cls, graph: OperatorGraph, profile: Profile | None = None) -> TaskGraph:
+        """Tasks and edges of a sound operator graph, with a profile's measurements in place of declared ones."""
+        counts = np.array([operator.tasks for operator in graph.operators], dtype=np.int64)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        load = np.array([value for operator in graph.operators for value in operator.loads()], dtype=np.float64)
+        memory = np.array([value for operator in graph.operators for value in operator.memories_mb()], dtype=np.float64)
+        position = {operator.name: k for k, operator in enumerate(graph.operators)}
+
+        def number(task: str) -> int:
+            operator, _, index = task.rpartition("/")
+            return int(first[position[operator]]) + int(index)
+
+        if profile is not None:
+            for task, measured in profile.tasks.items():
+                load[number(task)] = measured.load
+                if measured.memory_mb is not None:
+                    memory[number(task)] = measured.memory_mb
+        if profile is not None and profile.edges:
+            source = np.array([number(edge.source) for edge in profile.edges], dtype=np.int64)
+            target = np.array([number(edge.target) for edge in profile.edges], dtype=np.int64)
+            rate = np.array([edge.rate for edge in profile.edges], dtype=np.float64)
+        else:
+            source, target, rate = _declared_edges(graph, first, position)
+        n = len(load)
+        carrying = rate > 0
+        key, (rate,) = _merge_pairs(source[carrying] * n + target[carrying], rate[carrying])
+        return cls(
+            operators=tuple(operator.name for operator in graph.operators),
+            first_task=first,
+            operator_of=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+            load=load,
+            memory_mb=memory,
+            source=(key // n).astype(np.int32),
+            target=(key % n).astype(np.int32),
+            rate=rate,
+        )
+
+
+def _declared_edges(graph: OperatorGraph, first: Longs, position: dict[str, int]) -> tuple[Longs, Longs, Floats]:
+    sources, targets, rates = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float64)]
+    for stream in graph.streams:
+        a, b = position[stream.source], position[stream.target]
+        from_tasks, to_tasks = np.arange(first[a], first[a + 1]), np.arange(first[b], first[b + 1])
+        sources.append(np.repeat(from_tasks, len(to_tasks)))
+        targets.append(np.tile(to_tasks, len(from_tasks)))
+        rates.append(
+            np.broadcast_to(np.asarray(stream.rate, dtype=np.float64), (len(from_tasks), len(to_tasks))).ravel()
+        )
+    return np.concatenate(sources), np.concatenate(targets), np.concatenate(rates)
+
+
+def _merge_pairs(key: Longs, *values: Floats) -> tuple[Longs, list[Floats]]:
+    """Sort by key and add up the values of equal keys."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    if len(key) == 0:
+        return key, [value[order] for value in values]
+    starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    return key[starts], [np.add.reduceat(value[order], starts) for value in values]

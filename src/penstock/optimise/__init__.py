@@ -1,0 +1,1 @@
+"""(Topology, Profile, Cluster) -> Plan: pure, seeded, no clock but a deadline."""

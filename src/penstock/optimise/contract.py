@@ -1,0 +1,165 @@
+"""The one signature of every placement scheduler, what it is given and what it answers.
+
+    schedule(problem: Problem, options: Options) -> Placement
+
+Pure and seeded: same problem, options and seed, same answer. No clock but the deadline, which may only end a search
+early. A scheduler decides; `door.place` measures, costs, certifies and reports. Rejected: handing schedulers the
+operator graph and letting each expand it, which made twelve slightly different readings of the same file.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from penstock.errors import Infeasible
+from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
+from penstock.model.constraints import Constraint
+from penstock.model.taskgraph import Floats, Ints, TaskGraph
+
+SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can ask of any scheduler; each ignores what does not concern it."""
+
+    seed: int = 0
+    theta: float | None = None  # seconds allowed; None is the scheduler's own default
+    tasks_per_worker: int = 5  # the papers' T
+    settings: dict[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment after which a search must stop and answer with what it has."""
+
+    at: float
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """The moment so many seconds from now."""
+        return cls(clock() + seconds, clock)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self.at - self.clock())
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Tasks, edges and node limits in arrays. Limits already contain the slack: compare with a plain `<=`."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    constraints: Sequence[Constraint] = ()
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """CPU limit of each node."""
+        return _with_slack([node.capacity for node in self.cluster.nodes])
+
+    @cached_property
+    def memory_mb(self) -> Floats:
+        """Memory limit of each node, infinite where none is given."""
+        return _with_slack([math.inf if node.memory_mb is None else node.memory_mb for node in self.cluster.nodes])
+
+    @cached_property
+    def bandwidth(self) -> Floats:
+        """Limit on what a node sends, and on what it receives, in rate units; infinite where none is given."""
+        return _with_slack(
+            [
+                math.inf if node.bandwidth_mbps is None else node.bandwidth_mbps * BYTES_PER_SECOND_PER_MBPS
+                for node in self.cluster.nodes
+            ]
+        )
+
+    @cached_property
+    def slots(self) -> Ints:
+        """Worker processes that each node can hold."""
+        return np.array([node.workers_max for node in self.cluster.nodes], dtype=np.int32)
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return len(self.cluster.nodes)
+
+    @property
+    def task_count(self) -> int:
+        """Number of tasks."""
+        return self.graph.task_count
+
+    def require_plausible(self) -> None:
+        """Raise Infeasible when plain arithmetic shows that no plan exists."""
+        load, names = self.graph.load, self.graph.ids
+        largest = int(np.argmax(load))
+        if load[largest] > self.capacity.max():
+            msg = (
+                f"task {names[largest]!r} needs load {load[largest]:g} but the largest node offers "
+                f"{max(node.capacity for node in self.cluster.nodes):g}; "
+                f"split the operator into more tasks or add a larger node"
+            )
+            raise Infeasible(msg)
+        offered = self.cluster.capacity
+        if load.sum() > offered * (1 + SLACK):
+            msg = (
+                f"the tasks need load {load.sum():g} in all but the cluster offers {offered:g}; "
+                f"it is {load.sum() - offered:g} short: add nodes or lower loads"
+            )
+            raise Infeasible(msg)
+        greedy = int(np.argmax(self.graph.memory_mb))
+        if self.graph.memory_mb[greedy] > self.memory_mb.max():
+            msg = (
+                f"task {names[greedy]!r} needs {self.graph.memory_mb[greedy]:g} MB but the node with most memory "
+                f"offers {self.memory_mb.max():g} MB; lower memory_mb or add a larger node"
+            )
+            raise Infeasible(msg)
+        if self.graph.memory_mb.sum() > self.memory_mb.sum():
+            msg = (
+                f"the tasks need {self.graph.memory_mb.sum():g} MB in all but the cluster offers "
+                f"{self.memory_mb.sum():g} MB; add nodes or lower memory_mb"
+            )
+            raise Infeasible(msg)
+
+
+def _with_slack(limits: list[float]) -> Floats:
+    array = np.array(limits, dtype=np.float64)
+    return array + SLACK * np.maximum(1.0, np.where(np.isfinite(array), array, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A scheduler's decision: a node number for each task and, where it decides that too, a worker on that node."""
+
+    node: Ints
+    worker: Ints | None = None  # None: `workers.split_by_kway` decides
+    lower_bound: float = 0.0  # a proven bound on `cost`; 0 is always true
+    proved_optimal: bool = False
+    notes: tuple[str, ...] = ()
+
+
+Schedule = Callable[[Problem, Options], Placement]
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A row of the registry."""
+
+    name: str
+    summary: str
+    module: str  # imported when first used: solvers are heavy
+    looks_at: frozenset[str] = frozenset({"cpu"})  # of cpu, memory, bandwidth, constraints
+
+    def load(self) -> Schedule:
+        """The scheduler's function."""
+        import importlib
+
+        schedule: Schedule = importlib.import_module(self.module).schedule
+        return schedule

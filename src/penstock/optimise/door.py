@@ -1,0 +1,107 @@
+"""`place`: the one way from a topology and a cluster to a certified Plan.
+
+The scheduler decides, the door measures its time, computes every figure, and lets nothing out that `check_plan`
+refuses. A plan that overloads a node (even, flink and ols look at slots, not at capacity) is an error by default,
+because nobody should deploy it; a comparison asks for it with `allow_overload` and shows how full the node would be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.errors import InternalError, NoPlanFound, UnhonouredConstraints
+from penstock.model.check import check_plan, constraint_violations
+from penstock.model.cluster import Cluster
+from penstock.model.plan import Plan, Slot
+from penstock.model.profile import Profile
+from penstock.model.taskgraph import Ints, TaskGraph
+from penstock.model.topology import OperatorGraph
+from penstock.optimise.contract import Options, Placement, Problem
+from penstock.optimise.objective import max_utilisation, node_cost, overfull, worker_cost
+from penstock.optimise.place import find_scheduler
+from penstock.optimise.workers import split_by_kway
+
+
+def place(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    scheduler: str = "best",
+    *,
+    profile: Profile | None = None,
+    options: Options | None = None,
+    allow_overload: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
+    """A certified plan by the named scheduler; raises a UserError that says why when there is none."""
+    row = find_scheduler(scheduler)
+    options = options or Options()
+    graph.validated()
+    cluster.validated()
+    if profile is not None:
+        profile.validated(graph)
+    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
+    problem.require_plausible()
+    schedule = row.load()
+    began = clock()
+    placement = schedule(problem, options)
+    worker, notes = placement.worker, placement.notes
+    if worker is None:
+        worker, capped = split_by_kway(problem, placement.node, options)
+        notes += capped
+    plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
+    _certify(graph, cluster, plan, profile, problem, placement, allow_overload)
+    return plan
+
+
+def make_plan(
+    problem: Problem,
+    scheduler: str,
+    seed: int,
+    seconds: float,
+    placement: Placement,
+    worker: Ints,
+    notes: tuple[str, ...],
+) -> Plan:
+    """A Plan with every figure computed from the placement."""
+    names = [node.name for node in problem.cluster.nodes]
+    where = zip(placement.node.tolist(), worker.tolist(), strict=True)
+    return Plan(
+        scheduler=scheduler,
+        seed=seed,
+        seconds=seconds,
+        cost=node_cost(problem, placement.node),
+        inter_worker_cost=worker_cost(problem, placement.node, worker),
+        lower_bound=placement.lower_bound,
+        proved_optimal=placement.proved_optimal,
+        nodes_used=len(np.unique(placement.node)),
+        max_utilisation=max_utilisation(problem, placement.node),
+        assignment={task: Slot(names[k], w) for task, (k, w) in zip(problem.graph.ids, where, strict=True)},
+        notes=notes,
+    )
+
+
+def _certify(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    plan: Plan,
+    profile: Profile | None,
+    problem: Problem,
+    placement: Placement,
+    allow_overload: bool,
+) -> None:
+    faults = check_plan(graph, cluster, plan, profile)
+    if not faults:
+        return
+    if broken := constraint_violations(graph, plan.assignment):
+        raise UnhonouredConstraints(plan.scheduler, broken)
+    if set(find_scheduler(plan.scheduler).looks_at) >= {"cpu", "memory", "bandwidth"}:
+        msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"
+        raise InternalError(msg)
+    too_full = overfull(problem, placement.node)
+    if allow_overload and len(faults) == len(too_full):
+        return
+    msg = f"scheduler {plan.scheduler!r} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes"
+    raise NoPlanFound(msg)

@@ -1,0 +1,1 @@
+"""One file per published figure or table; ours beside theirs."""
