@@ -16,6 +16,7 @@ from penstock.cli.options import (
     TasksPerWorkerOption,
     ThetaOption,
     TopologyName,
+    make_folder,
     resolve_topology,
     scheduler_options,
 )
@@ -60,6 +61,7 @@ def register(app: typer.Typer) -> None:
                 raise InvalidInput(msg)
             from penstock.observe.placement_picture import draw_placements
 
+            make_folder(plot)
             draw_placements(graph, nodes, plans, plot, profile=measured)
         if output is Format.json:
             rows = [plan_document(plan, with_assignment=False) for plan in plans]

@@ -78,3 +78,12 @@ def _setting(text: str) -> tuple[str, object]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def make_folder(path: Path) -> None:
+    """The folder that a file is to be written in, made if it is not there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make folder {path.parent}: {error.strerror or error}"
+        raise InvalidInput(msg) from None

@@ -17,6 +17,7 @@ from penstock.cli.options import (
     TasksPerWorkerOption,
     ThetaOption,
     TopologyName,
+    make_folder,
     resolve_topology,
     scheduler_options,
 )
@@ -58,6 +59,7 @@ def register(app: typer.Typer) -> None:
         if plot is not None:
             from penstock.observe.placement_picture import draw_placements
 
+            make_folder(plot)
             draw_placements(graph, nodes, [plan], plot, profile=measured)
         if output is Format.json:
             print_json(plan_document(plan))

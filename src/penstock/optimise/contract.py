@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from penstock.errors import Infeasible
+from penstock.errors import Infeasible, InvalidInput
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
 from penstock.model.constraints import Constraint, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
@@ -32,7 +32,7 @@ class Options:
     seed: int = 0
     theta: float | None = None  # seconds allowed; None is the scheduler's own default
     tasks_per_worker: int = 5  # the papers' T
-    settings: dict[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+    settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,15 @@ class Scheduler:
     summary: str
     module: str  # imported when first used: solvers are heavy
     looks_at: frozenset[str] = frozenset({"cpu"})  # of cpu, memory, bandwidth, constraints
+    settings: tuple[str, ...] = ()  # names that `Options.settings` may hold for it
+
+    def require_known(self, settings: Mapping[str, object]) -> None:
+        """Raise InvalidInput for a setting that this scheduler does not have."""
+        for name in settings:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                msg = f"unknown setting {name!r} of scheduler {self.name!r}; known: {known}"
+                raise InvalidInput(msg)
 
     def load(self) -> Schedule:
         """The scheduler's function."""

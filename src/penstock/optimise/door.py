@@ -38,6 +38,7 @@ def place(
     """A certified plan by the named scheduler; raises a UserError that says why when there is none."""
     row = find_scheduler(scheduler)
     options = options or Options()
+    row.require_known(options.settings)
     graph.validated()
     cluster.validated()
     if profile is not None:
