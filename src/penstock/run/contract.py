@@ -1,0 +1,116 @@
+"""What runs inside a worker: tasks that turn batches into batches, and sources that produce them.
+
+A task never blocks, never sees a socket and never asks a clock: it is given batches, watermarks and the time, and
+emits into `Outputs`. So every operator is tested by calling it, and runs in simulation unchanged. State is an object
+that can be taken, moved and put, because tasks will move between workers while a job runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+MAIN = "out"  # the output that every operator has
+LATE = "late"  # rows behind the watermark
+ERRORS = "errors"  # rows whose function raised, where `on_error="quarantine"`
+
+END_OF_TIME_US = (1 << 62) - 1  # the watermark of a stream that has ended
+BEFORE_TIME_US = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """Which task this is, and where it runs."""
+
+    operator: str
+    index: int
+    tasks: int
+    worker: int = 0
+    node: str = "local"
+    rows_max: int = 4096  # batches are cut and merged towards this many rows
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """`operator/index`, as in plans and metrics."""
+        return f"{self.operator}/{self.index}"
+
+
+class Outputs(Protocol):
+    """Where a task's results go; the worker routes them."""
+
+    def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
+        """Send rows to everyone who reads this output."""
+
+    def watermark(self, time_us: int) -> None:
+        """Promise that no later row of the main output is older than this event time."""
+
+
+class Task:
+    """One instance of an operator. Subclasses override what they need; the defaults pass everything on."""
+
+    def open(self, context: TaskContext) -> None:
+        """Called once, in the worker, before anything else."""
+        self.context = context
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Rows have arrived on input `port`."""
+        raise NotImplementedError
+
+    def advance(self, watermark_us: int, out: Outputs) -> None:
+        """Event time has moved on all inputs; what is passed on must not overtake what is still held back."""
+        out.watermark(watermark_us)
+
+    def wake_at(self) -> int | None:
+        """Processing time (microseconds) at which `wake` is wanted, if any."""
+        return None
+
+    def wake(self, now_us: int, out: Outputs) -> None:
+        """The time asked for has come."""
+
+    def finish(self, out: Outputs) -> None:
+        """All inputs have ended and been processed: emit what is still held back."""
+
+    def close(self) -> None:
+        """Release files and connections; called once, also after an error."""
+
+    def take_state(self) -> dict[str, bytes]:
+        """Everything that the task knows, as named byte strings (Arrow IPC or JSON, never pickle)."""
+        return {}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue from what `take_state` gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What a source says after it was asked for more."""
+
+    ended: bool = False
+    wait_until_us: int | None = None  # nothing before this processing time; None: ask again at once
+
+
+MORE = Polled()
+ENDED = Polled(ended=True)
+
+
+class SourceTask(Task):
+    """A task without inputs, which is asked for batches whenever its outputs have room."""
+
+    def poll(self, now_us: int, out: Outputs) -> Polled:
+        """Emit a batch or so, soon; never wait here."""
+        raise NotImplementedError
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Sources have no inputs."""
+        raise AssertionError
+
+    def stop(self) -> None:
+        """The job is being drained: the next poll answers ENDED."""
+        self.stopped = True
+
+
+Build = Callable[[], Task]  # an operator's factory; it travels in Spark's closure and is called in the worker
