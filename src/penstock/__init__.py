@@ -30,6 +30,7 @@ from penstock.errors import (
     InvalidInput,
     NoPlanFound,
     PenstockError,
+    RowError,
     UnhonouredConstraints,
     UserError,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Profile",
     "Replicas",
     "Resource",
+    "RowError",
     "Slot",
     "Stream",
     "TaskProfile",
