@@ -43,6 +43,11 @@ class Frame:
     value: int
     body: pa.Buffer | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes that count against the edge's window."""
+        return 0 if self.body is None else int(self.body.size)
+
 
 class WireFault(InvalidInput):
     """Bytes on a worker's socket that are no frame; the connection cannot be used any more."""
@@ -57,7 +62,7 @@ def pack_batch(edge: int, batch: pa.RecordBatch, origin_ns: int) -> tuple[bytes,
     """Header and body of a data frame."""
     body = batch.serialize()
     if body.size > BODY_BYTES_MAX:
-        msg = f"a batch of {batch.num_rows} rows takes {body.size} bytes on the wire; the limit is {BODY_BYTES_MAX}: lower rows_max"
+        msg = f"a batch of {batch.num_rows} rows takes {body.size} bytes; the limit is {BODY_BYTES_MAX}: lower rows_max"
         raise WireFault(msg)
     return HEADER.pack(body.size, Kind.DATA, edge, batch.num_rows, origin_ns), body
 

@@ -49,6 +49,9 @@ class Channel(Protocol):
     def statistics(self) -> ChannelStatistics:
         """Counters since the channel was opened."""
 
+    def end_sending(self) -> None:
+        """Close our direction; the peer reads what was sent, then the end."""
+
     def close(self) -> None:
         """Give the connection up; what waits is lost."""
 

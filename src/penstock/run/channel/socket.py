@@ -8,6 +8,7 @@ before a single frame is read, each over the other's fresh nonce, so that nothin
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -96,7 +97,14 @@ class SocketChannel:
     def statistics(self) -> ChannelStatistics:
         """Counters since the channel was opened."""
         running = 0 if self._blocked_since_ns is None else time.monotonic_ns() - self._blocked_since_ns
-        return ChannelStatistics(self._sent, self._received, self._frames, self._waiting_bytes, self._blocked_ns + running)
+        return ChannelStatistics(
+            self._sent, self._received, self._frames, self._waiting_bytes, self._blocked_ns + running
+        )
+
+    def end_sending(self) -> None:
+        """Close our direction; the peer reads what was sent, then the end."""
+        with contextlib.suppress(OSError):  # the peer may have closed first
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Give the connection up; what waits is lost."""
