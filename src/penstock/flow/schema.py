@@ -5,7 +5,8 @@
 
 A topology is checked when it is built, often before any Spark session exists, so PySpark's own parser (which asks the
 JVM) will not do. The grammar is Spark's: `name type [NOT NULL] [COMMENT 'text']`, a colon allowed after the name,
-backticks around odd names, and the types that have an Arrow counterpart. Timestamps are microseconds in UTC, as Spark's are.
+backticks around odd names, and the types that have an Arrow counterpart. Timestamps are microseconds in UTC, as in
+Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
-_TOKEN = re.compile(r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d+)|(?P<text>'[^']*')|(?P<mark>[<>(),:]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d+)|(?P<text>'[^']*')|(?P<mark>[<>(),:]))"
+)
 
 
 def parse_schema(ddl: str | pa.Schema) -> pa.Schema:
@@ -56,7 +59,10 @@ def parse_schema(ddl: str | pa.Schema) -> pa.Schema:
 
 def to_ddl(schema: pa.Schema) -> str:
     """The DDL string of an Arrow schema, which Spark and `parse_schema` both read."""
-    return ", ".join(f"`{field.name.replace('`', '``')}` {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in schema)
+    return ", ".join(
+        f"`{field.name.replace('`', '``')}` {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}"
+        for field in schema
+    )
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -94,7 +100,8 @@ class _Parser:
         while at < end:
             match = _TOKEN.match(ddl, at)
             if match is None:
-                raise self._error(f"unexpected {ddl[at:].strip()[:10]!r} at position {at}")
+                msg = f"unexpected {ddl[at:].strip()[:10]!r} at position {at}"
+                raise self._error(msg)
             kind = str(match.lastgroup)
             self.tokens.append((kind, match.group(kind).replace("``", "`")))
             at = match.end()
@@ -107,17 +114,20 @@ class _Parser:
         while self._accept(","):
             found.append(self._field())
             if len(found) > COLUMNS_MAX:
-                raise self._error(f"has more than {COLUMNS_MAX} columns")
+                msg = f"has more than {COLUMNS_MAX} columns"
+                raise self._error(msg)
         if end:
             self._expect(end)
         elif self.at < len(self.tokens):
-            raise self._error(f"unexpected {self.tokens[self.at][1]!r}")
+            msg = f"unexpected {self.tokens[self.at][1]!r}"
+            raise self._error(msg)
         return found
 
     def _field(self) -> pa.Field:
         kind, name = self._next("a column name")
         if kind not in {"word", "quoted"}:
-            raise self._error(f"expected a column name but found {name!r}")
+            msg = f"expected a column name but found {name!r}"
+            raise self._error(msg)
         self._accept(":")
         data_type = self._type()
         nullable = not (self._accept("not") and self._accept("null"))
@@ -130,9 +140,14 @@ class _Parser:
         name = word.lower()
         self.depth += 1
         if self.depth > NESTING_MAX:
-            raise self._error(f"nests types more than {NESTING_MAX} deep")
+            msg = f"nests types more than {NESTING_MAX} deep"
+            raise self._error(msg)
         try:
-            return self._nested(name) if name in {"array", "map", "struct", "decimal", "dec", "numeric"} else self._simple(name)
+            return (
+                self._nested(name)
+                if name in {"array", "map", "struct", "decimal", "dec", "numeric"}
+                else self._simple(name)
+            )
         finally:
             self.depth -= 1
 
@@ -141,7 +156,8 @@ class _Parser:
             self._numbers()
             return pa.string()
         if name not in _SIMPLE:
-            raise self._error(f"unknown type {name!r}; known: {', '.join(_SIMPLE)}, decimal, array, map, struct")
+            msg = f"unknown type {name!r}; known: {', '.join(_SIMPLE)}, decimal, array, map, struct"
+            raise self._error(msg)
         return _SIMPLE[name]
 
     def _nested(self, name: str) -> pa.DataType:
@@ -163,7 +179,8 @@ class _Parser:
         numbers = self._numbers() or [10, 0]
         precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
-            raise self._error(f"decimal({precision}, {scale}) is out of range; precision is 1 to 38 and scale at most precision")
+            msg = f"decimal({precision}, {scale}) is out of range; precision is 1 to 38 and scale at most precision"
+            raise self._error(msg)
         return pa.decimal128(precision, scale)
 
     def _numbers(self) -> list[int]:
@@ -172,19 +189,25 @@ class _Parser:
             while not self._accept(")"):
                 _, text = self._next("a number")
                 if not text.isdigit():
-                    raise self._error(f"expected a number but found {text!r}")
+                    msg = f"expected a number but found {text!r}"
+                    raise self._error(msg)
                 found.append(int(text))
                 self._accept(",")
         return found
 
     def _next(self, wanted: str) -> tuple[str, str]:
         if self.at >= len(self.tokens):
-            raise self._error(f"ends where {wanted} should follow")
+            msg = f"ends where {wanted} should follow"
+            raise self._error(msg)
         self.at += 1
         return self.tokens[self.at - 1]
 
     def _accept(self, text: str) -> bool:
-        if self.at < len(self.tokens) and self.tokens[self.at][0] != "quoted" and self.tokens[self.at][1].lower() == text:
+        if (
+            self.at < len(self.tokens)
+            and self.tokens[self.at][0] != "quoted"
+            and self.tokens[self.at][1].lower() == text
+        ):
             self.at += 1
             return True
         return False
@@ -192,7 +215,8 @@ class _Parser:
     def _expect(self, text: str) -> None:
         if not self._accept(text):
             found = self.tokens[self.at][1] if self.at < len(self.tokens) else "the end"
-            raise self._error(f"expected {text!r} but found {found!r}")
+            msg = f"expected {text!r} but found {found!r}"
+            raise self._error(msg)
 
     def _error(self, what: str) -> InvalidInput:
         return InvalidInput(f"schema {self.ddl!r}: {what}")

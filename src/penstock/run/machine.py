@@ -112,6 +112,8 @@ class _Task:
     open_inputs: int
     inbox: deque[tuple[int, object, int, int]] = field(default_factory=deque)  # edge, payload, bytes, rows
     blocked: int = 0  # outputs at or above their window
+    blocked_since_us: int = 0
+    blocked_us: int = 0  # how long it has been unable to run for want of credit
     queued: bool = False  # in the ready heap
     watermark_us: int = BEFORE_TIME_US
     told_us: int = BEFORE_TIME_US
@@ -154,9 +156,10 @@ class Machine:
             for t, task in enumerate(layout.tasks)
         ]
         self._ready: list[tuple[int, int]] = []
+        self._now_us = 0
         self._alarm_us = END_OF_TIME_US  # no task asked to be woken before this
         self._unfinished = len(self._tasks)
-        self.grants: dict[int, int] = {}  # inbound edge -> bytes to give back to its sender; the loop empties it
+        self.grants: dict[int, int] = {}  # inbound edge -> bytes to give back to its sender
         for t, task in enumerate(self._tasks):
             task.open_inputs = len(task.inputs)
             self._consider(t)
@@ -186,7 +189,10 @@ class Machine:
         self._outstanding[edge] = before + size
         source = self._edges[edge].source
         if source is not None and before < window <= before + size:
-            self._tasks[source].blocked += 1
+            task = self._tasks[source]
+            task.blocked += 1
+            if task.blocked == 1:
+                task.blocked_since_us = self._now_us
         if self._edges[edge].target is not None:
             self._deliver(edge, payload, size, rows)
 
@@ -210,6 +216,11 @@ class Machine:
         if at_us is not None:
             self._alarm_us = min(self._alarm_us, at_us)
 
+    def hurry(self, task: int) -> None:
+        """A source that asked to be left alone for a while is asked now: it is to be stopped."""
+        self._tasks[task].poll_at_us = None
+        self._consider(task)
+
     def finished(self, task: int) -> None:
         """A task's `finish` has run and everything it emitted has been handed in: its outputs end."""
         state = self._tasks[task]
@@ -224,6 +235,7 @@ class Machine:
 
     def next(self, now_us: int) -> Instruction:
         """What to do now."""
+        self._now_us = now_us
         if not self._unfinished:
             return Done()
         self._wake_sleepers(now_us)
@@ -239,6 +251,12 @@ class Machine:
                 return instruction
         return Wait(self._earliest())
 
+    def take_grants(self) -> list[tuple[int, int]]:
+        """Inbound edges and the bytes that were taken from each since the last call."""
+        taken = list(self.grants.items())
+        self.grants.clear()
+        return taken
+
     def statistics(self) -> Statistics:
         """How full the machine is."""
         return Statistics(
@@ -247,6 +265,20 @@ class Machine:
             unfinished_tasks=self._unfinished,
             blocked_tasks=sum(1 for task in self._tasks if task.blocked and not task.finished),
         )
+
+    def queue(self, task: int) -> tuple[int, int]:
+        """Batches and bytes that wait for a task."""
+        inbox = self._tasks[task].inbox
+        return len(inbox), sum(entry[2] for entry in inbox)
+
+    def blocked_us(self, task: int) -> int:
+        """How long a task has been without credit since this was last asked."""
+        state = self._tasks[task]
+        if state.blocked:
+            state.blocked_us += self._now_us - state.blocked_since_us
+            state.blocked_since_us = self._now_us
+        taken, state.blocked_us = state.blocked_us, 0
+        return taken
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -305,8 +337,11 @@ class Machine:
         self._outstanding[edge] = before - size
         source = self._edges[edge].source
         if source is not None and before >= window > before - size:
-            self._tasks[source].blocked -= 1
-            self._consider(source)
+            task = self._tasks[source]
+            task.blocked -= 1
+            if not task.blocked:
+                task.blocked_us += self._now_us - task.blocked_since_us
+                self._consider(source)
 
     def _deliver(self, edge: int, payload: object, size: int, rows: int) -> None:
         target = self._edges[edge].target

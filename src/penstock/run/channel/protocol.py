@@ -1,0 +1,60 @@
+"""Channel: the one face of every transport between two workers.
+
+Sending never blocks: what the transport does not take at once waits in the channel, and edge credits bound how much
+that can be. Frames of one sender arrive in the order in which they were sent, all of them, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.run.wire import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """What a channel has done and how long its sends were blocked (paper 002, section 3)."""
+
+    bytes_sent: int
+    bytes_received: int
+    frames_sent: int
+    bytes_waiting: int
+    blocked_ns: int
+
+
+class Channel(Protocol):
+    """A duplex connection to one other worker."""
+
+    peer: int
+
+    def send(self, header: bytes, body: pa.Buffer | None = None) -> None:
+        """Queue a frame and push out as much as the transport takes."""
+
+    def receive(self) -> list[Frame]:
+        """Frames that have arrived; empty when there are none."""
+
+    def flush(self) -> bool:
+        """Push out what waits; True when nothing waits any more."""
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for the transport to take it."""
+
+    def statistics(self) -> ChannelStatistics:
+        """Counters since the channel was opened."""
+
+    def end_sending(self) -> None:
+        """Close our direction; the peer reads what was sent, then the end."""
+
+    def close(self) -> None:
+        """Give the connection up; what waits is lost."""
+
+
+class PeerGone(ConnectionError):
+    """The other end of a channel has closed or died."""

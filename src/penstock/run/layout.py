@@ -1,0 +1,95 @@
+"""From a dataflow and a plan to what each worker runs: job-wide edge numbers, and one worker's part of them.
+
+Every worker derives the same numbers from the same dataflow, so an edge is one integer on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.flow.dataflow import Dataflow
+from penstock.run.machine import EdgeLayout, TaskLayout, WorkerLayout
+
+WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges
+WINDOW_BYTES_MIN = 16 * 1024
+WORKER_BYTES = 128 << 20  # what all edges into one worker may hold together
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How a job moves data; the same on every worker."""
+
+    rows_max: int = 4096
+    linger_us: int = 0  # small batches to other workers wait this long for company; 0 passes each on at once
+    window_bytes: int | None = None  # per edge; None: shared out of WORKER_BYTES
+    interval_s: float = 1.0  # between two rows of the metric log
+    transport: str = "socket"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdge:
+    """One pair of tasks of the job."""
+
+    number: int
+    source: str  # task ids
+    target: str
+    output: str
+    port: int
+
+
+def task_ids(dataflow: Dataflow) -> list[str]:
+    """Every task of the job."""
+    return [f"{operator.name}/{i}" for operator in dataflow.operators for i in range(operator.tasks)]
+
+
+def job_edges(dataflow: Dataflow) -> list[JobEdge]:
+    """Every pair of tasks that a stream joins, numbered alike on every worker."""
+    tasks = {operator.name: operator.tasks for operator in dataflow.operators}
+    pairs = [
+        (f"{read.operator}/{i}", f"{operator.name}/{j}", read.output, port)
+        for operator in dataflow.operators
+        for port, read in enumerate(operator.inputs)
+        for i in range(tasks[read.operator])
+        for j in range(operator.tasks)
+    ]
+    return [JobEdge(number, *pair) for number, pair in enumerate(pairs)]
+
+
+@dataclass(frozen=True)
+class WorkerShare:
+    """What one worker runs, and how its own numbers translate to the job's."""
+
+    layout: WorkerLayout
+    tasks: tuple[str, ...]
+    edges: tuple[JobEdge, ...]  # position = the machine's edge number
+    local_number: Mapping[int, int]  # job edge -> machine edge
+    peer_of: Mapping[int, int]  # machine edge -> the other worker, where there is one
+
+
+def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings: RunSettings) -> WorkerShare:
+    """The tasks that the plan gives to worker `me`, and every edge that touches one of them."""
+    depths = dataflow.depths()
+    tasks = tuple(task for task in task_ids(dataflow) if worker_of[task] == me)
+    number = {task: t for t, task in enumerate(tasks)}
+    edges = tuple(edge for edge in job_edges(dataflow) if edge.source in number or edge.target in number)
+    window = settings.window_bytes or _window(sum(1 for edge in edges if edge.target in number))
+    layout = WorkerLayout(
+        tuple(
+            TaskLayout(task, depths[operator], not dataflow.operator(operator).inputs)
+            for task in tasks
+            for operator in (task.rpartition("/")[0],)
+        ),
+        tuple(EdgeLayout(number.get(e.source), number.get(e.target), e.port, window) for e in edges),
+        settings.rows_max,
+    )
+    others = {
+        i: worker_of[edge.target if edge.source in number else edge.source]
+        for i, edge in enumerate(edges)
+        if not (edge.source in number and edge.target in number)
+    }
+    return WorkerShare(layout, tasks, edges, {edge.number: i for i, edge in enumerate(edges)}, others)
+
+
+def _window(edges_in: int) -> int:
+    return max(WINDOW_BYTES_MIN, min(WINDOW_BYTES, WORKER_BYTES // max(1, edges_in)))

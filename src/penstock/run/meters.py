@@ -1,0 +1,135 @@
+"""Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
+
+Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row: two readings of
+the thread's CPU clock around each run of a task, two additions per edge. Latency is a histogram with about 9 % wide buckets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+TASK_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("interval_us", pa.int64()),
+        pa.field("worker", pa.int32()),
+        pa.field("node", pa.string()),
+        pa.field("task", pa.string()),
+        pa.field("cpu_us", pa.int64()),
+        pa.field("tuples_in", pa.int64()),
+        pa.field("tuples_out", pa.int64()),
+        pa.field("bytes_out", pa.int64()),
+        pa.field("runs", pa.int64()),
+        pa.field("queue_batches", pa.int64()),
+        pa.field("queue_bytes", pa.int64()),
+        pa.field("blocked_us", pa.int64()),
+    ]
+)
+EDGE_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("interval_us", pa.int64()),
+        pa.field("source", pa.string()),
+        pa.field("target", pa.string()),
+        pa.field("tuples", pa.int64()),
+        pa.field("bytes", pa.int64()),
+    ]
+)
+LATENCY_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("task", pa.string()),
+        pa.field("latency_us", pa.int64()),  # upper end of the bucket
+        pa.field("batches", pa.int64()),
+    ]
+)
+TABLES = {"tasks": TASK_COLUMNS, "edges": EDGE_COLUMNS, "latency": LATENCY_COLUMNS}
+
+_SUB_BITS = 3  # eight buckets for each power of two
+
+
+def bucket_of(latency_us: int) -> int:
+    """The histogram bucket of a latency."""
+    if latency_us < 1 << (_SUB_BITS + 1):
+        return max(0, latency_us)
+    shift = latency_us.bit_length() - _SUB_BITS - 1
+    return (shift << _SUB_BITS) + (latency_us >> shift)
+
+
+def upper_end_us(bucket: int) -> int:
+    """The largest latency that falls into a bucket."""
+    if bucket < 1 << (_SUB_BITS + 1):
+        return bucket
+    shift = (bucket >> _SUB_BITS) - 1
+    return ((bucket - (shift << _SUB_BITS) + 1) << shift) - 1
+
+
+class Meters:
+    """Counters of one worker since the last snapshot."""
+
+    def __init__(self, worker: int, node: str, tasks: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+        self._worker, self._node = worker, node
+        self._tasks, self._edges = tuple(tasks), tuple(edges)
+        self.started_us = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        count = len(self._tasks)
+        self.cpu_ns = [0] * count
+        self.tuples_in = [0] * count
+        self.tuples_out = [0] * count
+        self.bytes_out = [0] * count
+        self.runs = [0] * count
+        self.edge_tuples = [0] * len(self._edges)
+        self.edge_bytes = [0] * len(self._edges)
+        self.latency: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+
+    def arrived(self, task: int, latency_us: int) -> None:
+        """A batch has reached a sink so long after it left its source."""
+        self.latency[task][bucket_of(latency_us)] += 1
+
+    def snapshot(
+        self, now_us: int, queues: Sequence[tuple[int, int]], blocked_us: Sequence[int]
+    ) -> dict[str, pa.RecordBatch]:
+        """Rows of the three tables for the interval that ends now; counting starts afresh."""
+        interval = now_us - self.started_us
+        count = len(self._tasks)
+        columns: list[Sequence[object]] = [
+            [now_us] * count, [interval] * count, [self._worker] * count, [self._node] * count, self._tasks,
+            [ns // 1000 for ns in self.cpu_ns], self.tuples_in, self.tuples_out, self.bytes_out, self.runs,
+            [q[0] for q in queues], [q[1] for q in queues], list(blocked_us),
+        ]  # fmt: skip
+        busy = [e for e, tuples in enumerate(self.edge_tuples) if tuples]
+        edges: list[Sequence[object]] = [
+            [now_us] * len(busy), [interval] * len(busy),
+            [self._edges[e][0] for e in busy], [self._edges[e][1] for e in busy],
+            [self.edge_tuples[e] for e in busy], [self.edge_bytes[e] for e in busy],
+        ]  # fmt: skip
+        seen = [(t, bucket, n) for t, histogram in self.latency.items() for bucket, n in sorted(histogram.items())]
+        latency: list[Sequence[object]] = [
+            [now_us] * len(seen), [self._tasks[t] for t, _, _ in seen],
+            [upper_end_us(bucket) for _, bucket, _ in seen], [n for _, _, n in seen],
+        ]  # fmt: skip
+        self._clear()
+        self.started_us = now_us
+        rows = {"tasks": columns, "edges": edges, "latency": latency}
+        return {name: _batch(TABLES[name], values) for name, values in rows.items()}
+
+
+def _batch(schema: pa.Schema, columns: Sequence[Sequence[object]]) -> pa.RecordBatch:
+    arrays = [pa.array(column, field.type) for field, column in zip(schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def percentile(histogram: Sequence[tuple[int, int]], fraction: float) -> int:
+    """The latency below which this fraction of (latency, count) entries falls; 0 when there are none."""
+    total = sum(count for _, count in histogram)
+    seen = 0
+    for latency, count in sorted(histogram):
+        seen += count
+        if seen >= fraction * total:
+            return latency
+    return 0
