@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.errors import InvalidInput
 from penstock.run.contract import ENDED, MORE, Outputs, Polled, SourceTask, TaskContext
 from penstock.run.operators.convert import conform, rows_to_batch
-from penstock.run.operators.times import TIMESTAMP
+from penstock.run.operators.times import TIMESTAMP, Int64Array
 
 IDLE_US = 1_000  # how long a source without rows waits before it is asked again
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
@@ -160,7 +160,7 @@ class RateSource(SourceTask):
         values = int(elapsed_us * self.rows_per_second / 1_000_000)  # values 0 .. this are due
         return max(0, (values - self.context.index) // self.context.tasks + 1)
 
-    def _batch(self, positions: Any) -> pa.RecordBatch:
+    def _batch(self, positions: Int64Array) -> pa.RecordBatch:
         values = positions * self.context.tasks + self.context.index
         base = self.start_us if self.start_us is not None else (self._began_us or 0)
         times = base + (values * (1_000_000 / self.rows_per_second)).astype(np.int64)
