@@ -44,7 +44,9 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def opened(build: Callable[[], Task], *, rows_max: int = 4096, tasks: int = 1, index: int = 0, **settings: object) -> Task:
+def opened(
+    build: Callable[[], Task], *, rows_max: int = 4096, tasks: int = 1, index: int = 0, **settings: object
+) -> Task:
     task = build()
     task.open(TaskContext("op", index, tasks, rows_max=rows_max, settings=settings))
     return task

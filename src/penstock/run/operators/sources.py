@@ -128,13 +128,11 @@ class RateSource(SourceTask):
         super().open(context)
         self.stopped = False
         self._began_us: int | None = None
-        self._sent_before = self.sent
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """All rows that are due by now, up to one batch."""
         if self._began_us is None:
-            # A source that continues is due from where it stopped, not all that it sent before over again.
-            self._began_us = now_us - self._due_us(self.sent)
+            self._began_us = now_us
         if self.stopped or self.sent >= self._limit():
             return ENDED
         due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
@@ -168,9 +166,12 @@ class RateSource(SourceTask):
 
     def take_state(self) -> dict[str, bytes]:
         """Rows sent, and when the first was due."""
-        return {"sent": str(self.sent).encode()}
+        return {
+            "sent": str(self.sent).encode(),
+            "began": b"" if self._began_us is None else str(self._began_us).encode(),
+        }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """Continue after the rows sent."""
+        """Continue on the same schedule: rows that fell due in the meantime come at once."""
         self.sent = int(state["sent"])
-        self._began_us = None
+        self._began_us = int(state["began"]) if state["began"] else None

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.run.aggregates import key_of
+from penstock.run.aggregates import key_of, plain_column
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Task
 from penstock.run.operators.convert import empty, from_bytes, joined, to_bytes
 from penstock.run.operators.times import Int64Array, column_times
@@ -67,11 +67,16 @@ def ordering(rows: pa.RecordBatch, by: str, descending: bool, keys: Sequence[str
 
 
 def _ranks(column: pa.Array, descending: bool) -> Int64Array:
-    """Dense ranks of the values of a column, nulls last; a nested column is ordered by its text."""
+    """Dense ranks of the values of a column, nulls last, NaN above all numbers; nested values are ordered by text."""
+    column = plain_column(column)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), dtype=np.int64)
     if pa.types.is_nested(column.type):
         column = pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
     order = "descending" if descending else "ascending"
-    ranks: Int64Array = pc.rank(column, sort_keys=order, null_placement="at_end", tiebreaker="dense").to_numpy()
+    ranks: Int64Array = pc.rank(column, sort_keys=order, tiebreaker="dense").to_numpy().astype(np.int64)
+    if descending and pa.types.is_floating(column.type):
+        ranks[pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)] = 0
     return ranks
 
 
