@@ -73,7 +73,7 @@ def drive(
     rows_max: int = 4096,
     end: bool = True,
 ) -> Recorder:
-    """Feed steps: a batch, (batch, port), or an int watermark; at step `move_at` go on in a fresh task with the state."""
+    """Feed steps: a batch, (batch, port), or an int watermark; at step `move_at` a fresh task goes on."""
     out = Recorder()
     task = opened(build, rows_max=rows_max)
     for i, step in enumerate(steps):

@@ -33,7 +33,9 @@ def build(lateness: int) -> partial:
     lateness=st.integers(0, 20),
     move_at=st.one_of(st.none(), st.integers(0, 8)),
 )
-def test_the_watermark_is_the_newest_emitted_time_less_the_lateness(times, sizes, lateness, move_at) -> None:
+def test_the_watermark_is_the_newest_emitted_time_less_the_lateness(
+    times: list, sizes: list, lateness: int, move_at: int | None
+) -> None:
     pieces = cut(batch_of(times), sizes)
     steps = [step for piece in pieces for step in (piece, 10_000)]  # upstream's own time does not count
     out = drive(build(lateness), steps, move_at=None if move_at is None else 2 * move_at, end=False)

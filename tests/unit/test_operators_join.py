@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from random import Random
 
 import pyarrow as pa
 import pytest
-from flow_kit import US, cut, cuts, drive
+from flow_kit import US, Recorder, cut, cuts, drive
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +66,9 @@ def nested_loops(lefts: list, rights: list, window: Window, how: str) -> Counter
     order=st.randoms(use_true_random=False),
     move_at=st.one_of(st.none(), st.integers(0, 8)),
 )
-def test_join_is_nested_loops(how, lefts, rights, sizes, window, order, move_at) -> None:
+def test_join_is_nested_loops(
+    how: str, lefts: list, rights: list, sizes: list, window: Window, order: Random, move_at: int | None
+) -> None:
     steps = [(piece, 0) for piece in cut(batch_of(lefts, LEFT), sizes)]
     steps += [(piece, 1) for piece in cut(batch_of(rights, RIGHT), sizes[::-1])]
     order.shuffle(steps)
@@ -74,7 +77,7 @@ def test_join_is_nested_loops(how, lefts, rights, sizes, window, order, move_at)
     assert found == nested_loops(lefts, rights, window, how)
 
 
-def unhashable_to_tuple(out) -> list:
+def unhashable_to_tuple(out: Recorder) -> list:
     return [tuple(tuple(v) if isinstance(v, list) else v for v in row) for row in out.rows()]
 
 

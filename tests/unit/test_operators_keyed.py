@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import RowError
 from penstock.flow.schema import parse_schema
-from penstock.run.kernels import Aggregate
-from penstock.run.operators.keyed import AggregateFold, KeyedFold, ReduceFold
+from penstock.run.kernels import Aggregate, Row
+from penstock.run.operators.keyed import AggregateFold, KeyedFold, ReduceFold, ReduceFunction
 
 SCHEMA = parse_schema("word string, place bigint, number bigint")
 AGGREGATES = [
@@ -89,7 +89,7 @@ def test_each_tells_the_running_value_after_every_row(values: list, sizes: list,
     assert out.rows() == expected
 
 
-def longest(so_far, row):
+def longest(so_far: Row, row: Row) -> Row:
     return row if (row.number or 0) > (so_far.number or 0) else so_far
 
 
@@ -131,7 +131,7 @@ def test_reduce_takes_dicts_and_tuples() -> None:
         (lambda a, b: {"word": "a"}, "place"),
     ],
 )
-def test_reduce_names_the_row_that_fails(function, message: str) -> None:
+def test_reduce_names_the_row_that_fails(function: ReduceFunction, message: str) -> None:
     task = opened(partial(KeyedFold, ReduceFold(SCHEMA, ["word"], function), "end"))
     with pytest.raises(RowError, match=rf"row 1, .*number=2.*{message}"):
         task.process(batch_of([("a", 0, 1), ("a", 1, 2)]), 0, Recorder())

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput, RowError
 from penstock.flow.schema import parse_schema
+from penstock.run.kernels import Row
 from penstock.run.operators.keyed_state import KeyState, read_states, write_states
-from penstock.run.operators.process import Process, Stateful
+from penstock.run.operators.process import Emit, Process, Stateful, Timers
 from penstock.run.operators.times import time_us
 
 SCHEMA = parse_schema("user string, time timestamp")
@@ -28,13 +29,13 @@ class Sessions(Stateful):
 
     schema = "user string, visits bigint, last timestamp"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         state["visits"] = state.get("visits", 0) + 1
         state["last"] = max(state.get("last", row.time), row.time)
         timers.clear()
         timers.at(state["last"] + GAP)
 
-    def on_timer(self, key, time, state, timers, emit):
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
         assert time == state["last"] + GAP
         emit((key, state["visits"], state["last"]))
         state.clear()
@@ -78,10 +79,10 @@ def test_sessions_by_event_time(values: list, sizes: list, move_at: int | None) 
 class Reminder(Stateful):
     schema = "user string, at timestamp"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         timers.after("5 us")
 
-    def on_timer(self, key, time, state, timers, emit):
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
         emit({"at": time, "user": key})
 
 
@@ -108,11 +109,11 @@ def test_processing_timers_count_from_when_the_time_is_known() -> None:
 class Totals(Stateful):
     schema = "user string, time timestamp, n bigint"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         assert key == (row.user, row.time)
         state["n"] = state.get("n", 0) + 1
 
-    def on_end(self, key, state, emit):
+    def on_end(self, key: object, state: KeyState, emit: Emit) -> None:
         emit((*key, state["n"]))
 
 
@@ -138,31 +139,31 @@ def test_keys_without_state_are_forgotten() -> None:
 class Broken(Stateful):
     schema = "user string"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         state["f"] = lambda: None if key == "a" else 1 / 0
 
 
 class Raising(Stateful):
     schema = "user string"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         raise KeyError(key)
 
 
 class Wrong(Stateful):
     schema = "user bigint"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         emit((key,))
 
 
 class Restless(Stateful):
     schema = "user string"
 
-    def on_row(self, key, row, state, timers, emit):
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
         timers.at(0)
 
-    def on_timer(self, key, time, state, timers, emit):
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
         timers.at(0)
 
 
@@ -180,7 +181,7 @@ def test_errors_name_the_row() -> None:
         opened(build(Wrong)).process(batch_of([("a", 0)]), 0, Recorder())
 
 
-def test_a_timer_that_sets_itself_again_does_not_hang(monkeypatch) -> None:
+def test_a_timer_that_sets_itself_again_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.run.operators.process.TIMERS_PER_STEP_MAX", 50)
     task = opened(build(Restless))
     task.process(batch_of([("a", 0)]), 0, Recorder())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput, RowError
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import ERRORS
+from penstock.run.kernels import Row
 from penstock.run.operators.batches import MapBatches, Select, Split
 from penstock.run.operators.rows import FilterRows, FlatMapRows, MapRows, errors_schema
 from penstock.run.operators.union import Union
@@ -27,15 +28,15 @@ def batch_of(values: list) -> pa.RecordBatch:
     )
 
 
-def double(row):
+def double(row: Row) -> dict:
     return {"double": row.number * 2, "name": row["name"]}
 
 
-def repeat(row):
+def repeat(row: Row) -> list:
     return [(row.name,)] * max(0, row.number)
 
 
-def inverse(row):
+def inverse(row: Row) -> tuple:
     return (10 // row.number,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ def drain(task: SourceTask, out: Recorder, now: int = 0, polls: int = 10_000) ->
     pytest.fail("the source does not end")
 
 
-def numbered(task: int, tasks: int):
+def numbered(task: int, tasks: int) -> Iterator[object]:
     for n in range(task, 23, tasks):
         if n % 5 == 0:
             yield None
@@ -58,7 +59,7 @@ def test_generators_are_shared_and_go_on_where_they_were(tasks: int, rows_max: i
 
 
 def test_a_generator_pauses_and_stops() -> None:
-    def endless(task: int, tasks: int):
+    def endless(task: int, tasks: int) -> Iterator[object]:
         while True:
             yield (1, "a")
             yield None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pyarrow as pa
+import pytest
 from flow_kit import US, cut, cuts, drive
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,19 +39,23 @@ def newest(values: list) -> list:
 
 
 @given(values=rows, sizes=cuts, count=st.integers(1, 5), move_at=moves, descending=st.booleans())
-def test_without_keys_every_row_counts(values, sizes, count, move_at, descending) -> None:
+def test_without_keys_every_row_counts(
+    values: list, sizes: list, count: int, move_at: int | None, descending: bool
+) -> None:
     build = partial(TopAll, Ranking(SCHEMA, count, "count", descending), "end")
     assert drive(build, cut(batch_of(values), sizes), move_at=move_at).rows() == best(values, count, descending)
 
 
 @given(values=rows, sizes=cuts, count=st.integers(1, 5), move_at=moves)
-def test_with_keys_the_newest_row_of_a_key_counts(values, sizes, count, move_at) -> None:
+def test_with_keys_the_newest_row_of_a_key_counts(values: list, sizes: list, count: int, move_at: int | None) -> None:
     build = partial(TopAll, Ranking(SCHEMA, count, "count", keys=("route",)), "end")
     assert drive(build, cut(batch_of(values), sizes), move_at=move_at).rows() == best(newest(values), count)
 
 
 @given(values=rows, sizes=cuts, count=st.integers(1, 5), move_at=moves)
-def test_changes_tell_the_ranking_when_it_has_changed(values, sizes, count, move_at) -> None:
+def test_changes_tell_the_ranking_when_it_has_changed(
+    values: list, sizes: list, count: int, move_at: int | None
+) -> None:
     """Rows rise and fall: the ranking after each run is that of everything seen so far."""
     ranking = Ranking(SCHEMA, count, "count", keys=("route",))
     pieces = cut(batch_of(values), sizes)
@@ -65,7 +70,7 @@ def test_changes_tell_the_ranking_when_it_has_changed(values, sizes, count, move
     assert [list(zip(*(c.to_pylist() for c in b.columns), strict=True)) for b in out.batches.get("out", [])] == expected
 
 
-def test_outdated_rows_are_dropped(monkeypatch) -> None:
+def test_outdated_rows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "COMPACT_ROWS_MIN", 10)
     task = TopAll(Ranking(SCHEMA, 1, "count", keys=("route",)), "end")
     for i in range(100):
@@ -89,7 +94,9 @@ def windowed_batch(values: list) -> pa.RecordBatch:
 
 
 @given(values=windowed_rows, sizes=cuts, count=st.integers(1, 3), move_at=moves, keyed=st.booleans())
-def test_each_window_has_its_own_ranking(values, sizes, count, move_at, keyed) -> None:
+def test_each_window_has_its_own_ranking(
+    values: list, sizes: list, count: int, move_at: int | None, keyed: bool
+) -> None:
     ranking = Ranking(WINDOWED, count, "count", keys=("route",) if keyed else (), window_column="window_start")
     out = drive(partial(TopWindows, ranking), cut(windowed_batch(values), sizes), move_at=move_at)
     expected = []
