@@ -55,7 +55,7 @@ def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.u
 def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list[pa.RecordBatch | None]:
     """Rows by the hash of some columns; order within a part is that of the batch, an empty part is None.
 
-    All parts are slices of one reordered batch. With one part, or where one part gets every row, it is the batch itself.
+    All parts are slices of one reordered batch; where one part gets every row, it is the batch itself.
     """
     _require_parts(parts)
     if parts == 1:
