@@ -158,12 +158,20 @@ class Process(Task):
         """Every row to the user's `on_row`."""
         positions = [batch.schema.get_field_index(name) for name in self.keys]
         alone = positions[0] if len(positions) == 1 else None
-        on_row, timers, emit = self.user.on_row, self.timers, self.emitted.append
+        on_row, timers, emit, states = self.user.on_row, self.timers, self.emitted.append, self.states
 
         def step(row: Row) -> bool:
             key = row[alone] if alone is not None else tuple([row[position] for position in positions])
-            on_row(key, row, self._state(key), timers, emit)
-            self._forget_if_empty(key)
+            hashed = key_of(key)
+            known = states.get(hashed)
+            state = KeyState() if known is None else known[1]
+            timers.key = key
+            on_row(key, row, state, timers, emit)
+            # A key without state costs nothing: cleared keys must not pile up.
+            if state and known is None:
+                states[hashed] = (key, state)
+            elif not state and known is not None:
+                del states[hashed]
             return True
 
         # A filter that keeps everything is the core's loop over rows, and names the row in an error.
@@ -194,15 +202,6 @@ class Process(Task):
             self.user.on_end(key, state, self.emitted.append)
         self._flush(out)
 
-    def _state(self, key: Any) -> KeyState:  # noqa: ANN401 - a key is any value
-        self.timers.key = key
-        return self.states.setdefault(key_of(key), (key, KeyState()))[1]
-
-    def _forget_if_empty(self, key: Any) -> None:  # noqa: ANN401
-        """A key without state costs nothing: cleared keys must not pile up."""
-        if not self.states[key_of(key)][1]:
-            del self.states[key_of(key)]
-
     def _start_delays(self, now_us: int) -> None:
         for delay_us, key in self.delays:
             self.clock_timers.set(now_us + delay_us, key)
@@ -214,8 +213,12 @@ class Process(Task):
             if earliest is None or earliest > until_us:
                 return
             at_us, key = timers.pop()
-            self.user.on_timer(key, moment_of(at_us), self._state(key), self.timers, self.emitted.append)
-            self._forget_if_empty(key)
+            hashed = key_of(key)
+            _, state = self.states.setdefault(hashed, (key, KeyState()))
+            self.timers.key = key
+            self.user.on_timer(key, moment_of(at_us), state, self.timers, self.emitted.append)
+            if not state:
+                del self.states[hashed]
         msg = f"more than {TIMERS_PER_STEP_MAX} timers fired at once; does on_timer set a timer that is already due?"
         raise RuntimeError(msg)
 
