@@ -6,6 +6,7 @@
         Infeasible          no plan can exist for this topology on this cluster
         NoPlanFound         a plan may exist, but this scheduler did not find one that fits
         UnhonouredConstraints  the scheduler made a plan that breaks constraints which it does not look at
+        RowError            a user's function failed on a row; carries the row's number and values, and the cause
       InternalError         our bug: an answer of ours failed its own certificate
 
 Messages name the thing, the value, the limit and the next step.
@@ -62,6 +63,19 @@ class UnhonouredConstraints(UserError):
             f"scheduler {scheduler!r} does not honour constraints and its plan breaks {self.faults[0]}"
             + (f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else "")
         )
+
+
+class RowError(UserError):
+    """A function of the user failed on one row; `__cause__` is what it raised, with its traceback."""
+
+    def __init__(self, row: int, values: str, error: BaseException | str) -> None:
+        self.row = row
+        self.values = values
+        self.reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        super().__init__(row, values, self.reason)  # all arguments, so that the error survives a journey
+
+    def __str__(self) -> str:
+        return f"row {self.row}, {self.values}: {self.reason}"
 
 
 class InternalError(PenstockError):

@@ -1,0 +1,177 @@
+"""Sources: a generator function, files, a steady rate, and batches that Spark hands in.
+
+Each is asked (`poll`) and answers with at most about one batch, so the worker stays in charge. A source's state is its
+position; what it has emitted before is skipped when it continues, which needs input that comes in the same order again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+from penstock.run.contract import ENDED, MORE, Outputs, Polled, SourceTask, TaskContext
+from penstock.run.operators.convert import conform, rows_to_batch
+from penstock.run.operators.times import TIMESTAMP, Int64Array
+
+IDLE_US = 1_000  # how long a source without rows waits before it is asked again
+SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
+
+GeneratorFunction = Callable[[int, int], Iterable[Any]]
+
+
+class PositionedSource(SourceTask):
+    """A source over one iterator of rows, batches, or None for "nothing yet"."""
+
+    schema: pa.Schema
+
+    def items(self) -> Iterator[object]:
+        """The iterator, from the beginning."""
+        raise NotImplementedError
+
+    def open(self, context: TaskContext) -> None:
+        """Nothing is read before the first poll."""
+        super().open(context)
+        self.stopped = False
+        self.taken = 0
+        self._skip = 0
+        self._iterator: Iterator[object] | None = None
+
+    def poll(self, now_us: int, out: Outputs) -> Polled:
+        """One batch, or the rows up to the next pause."""
+        if self.stopped:
+            return ENDED
+        iterator = self._started()
+        rows: list[object] = []
+        while len(rows) < self.context.rows_max:
+            try:
+                item = next(iterator)
+            except StopIteration:
+                self._emit(rows, out)
+                return ENDED
+            self.taken += 1
+            if isinstance(item, pa.RecordBatch):
+                self._emit(rows, out)
+                out.emit(conform(item, self.schema, f"source {self.context.operator!r}"))
+                return MORE
+            if item is None:
+                self._emit(rows, out)
+                return MORE if rows else Polled(wait_until_us=now_us + IDLE_US)
+            rows.append(item)
+        self._emit(rows, out)
+        return MORE
+
+    def _started(self) -> Iterator[object]:
+        if self._iterator is None:
+            self._iterator = iter(self.items())
+            for _ in range(self._skip):
+                if next(self._iterator, self) is self:
+                    msg = f"source {self.context.id!r} cannot continue at item {self._skip}: it has fewer now"
+                    raise InvalidInput(msg)
+            self.taken = self._skip
+        return self._iterator
+
+    def _emit(self, rows: list[object], out: Outputs) -> None:
+        if rows:
+            out.emit(rows_to_batch(rows, self.schema))
+
+    def take_state(self) -> dict[str, bytes]:
+        """How many items have been taken."""
+        return {"taken": str(max(self.taken, self._skip)).encode()}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Skip what was taken before."""
+        self._skip = int(state["taken"])
+        self._iterator = None
+
+
+class GeneratorSource(PositionedSource):
+    """Rows or batches of a user's `f(task_index, tasks)`."""
+
+    def __init__(self, function: GeneratorFunction, schema: pa.Schema) -> None:
+        self.function = function
+        self.schema = schema
+
+    def items(self) -> Iterator[object]:
+        """The user's own iterator."""
+        return iter(self.function(self.context.index, self.context.tasks))
+
+
+class HandedSource(PositionedSource):
+    """Batches that the deployment hands in through `settings["inputs"][operator]`, as for a Spark DataFrame."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def items(self) -> Iterator[object]:
+        """The iterator of this operator, or nothing where this worker was handed none."""
+        inputs = self.context.settings.get(SETTING_INPUTS)
+        handed = inputs.get(self.context.operator) if isinstance(inputs, Mapping) else None
+        return iter(()) if handed is None else iter(handed)
+
+
+class RateSource(SourceTask):
+    """Rows (timestamp, value) at a steady rate, as Spark's rate source; tasks share the values by turns."""
+
+    def __init__(self, rows_per_second: float, rows: int | None, start_us: int | None, schema: pa.Schema) -> None:
+        self.rows_per_second = rows_per_second
+        self.rows = rows
+        self.start_us = start_us
+        self.schema = schema
+        self.sent = 0  # rows of this task
+
+    def open(self, context: TaskContext) -> None:
+        """The clock starts with the first poll."""
+        super().open(context)
+        self.stopped = False
+        self._began_us: int | None = None
+
+    def poll(self, now_us: int, out: Outputs) -> Polled:
+        """All rows that are due by now, up to one batch."""
+        if self._began_us is None:
+            self._began_us = now_us
+        if self.stopped or self.sent >= self._limit():
+            return ENDED
+        due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
+        if due <= self.sent:
+            return Polled(wait_until_us=max(now_us + 1, self._began_us + self._due_us(self.sent)))
+        out.emit(self._batch(np.arange(self.sent, due, dtype=np.int64)))
+        self.sent = due
+        return ENDED if due >= self._limit() else MORE
+
+    def _limit(self) -> int:
+        """Rows of this task in all."""
+        if self.rows is None:
+            return 1 << 62
+        return max(0, -(-(self.rows - self.context.index) // self.context.tasks))
+
+    def _value(self, position: int) -> int:
+        return position * self.context.tasks + self.context.index
+
+    def _due_us(self, position: int) -> int:
+        return int(self._value(position) * 1_000_000 / self.rows_per_second)
+
+    def _due_rows(self, elapsed_us: int) -> int:
+        values = int(elapsed_us * self.rows_per_second / 1_000_000)  # values 0 .. this are due
+        return max(0, (values - self.context.index) // self.context.tasks + 1)
+
+    def _batch(self, positions: Int64Array) -> pa.RecordBatch:
+        values = positions * self.context.tasks + self.context.index
+        base = self.start_us if self.start_us is not None else (self._began_us or 0)
+        times = base + (values * (1_000_000 / self.rows_per_second)).astype(np.int64)
+        return pa.RecordBatch.from_arrays([pa.array(times).cast(TIMESTAMP), pa.array(values)], schema=self.schema)
+
+    def take_state(self) -> dict[str, bytes]:
+        """Rows sent, and when the first was due."""
+        return {
+            "sent": str(self.sent).encode(),
+            "began": b"" if self._began_us is None else str(self._began_us).encode(),
+        }
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue on the same schedule: rows that fell due in the meantime come at once."""
+        self.sent = int(state["sent"])
+        self._began_us = int(state["began"]) if state["began"] else None
