@@ -9,12 +9,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.deploy.worker_main import STATUS_SCHEMA, WorkerCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+def map_in_arrow(frame: DataFrame, function: Callable[..., Any], schema: str) -> DataFrame:
+    """`frame.mapInArrow(function, schema, barrier=True)`, also where pandas is not installed.
+
+    PySpark asks for pandas at this door although nothing behind it does; where it is missing, the same three steps are
+    taken without asking.
+    """
+    from pyspark.errors import PySparkImportError
+
+    try:
+        return frame.mapInArrow(function, schema, barrier=True)
+    except PySparkImportError:
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+        from pyspark.sql.udf import _create_udf
+        from pyspark.util import PythonEvalType
+
+        udf = _create_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        column: Any = udf(*[frame[name] for name in frame.columns])
+        java: Any = frame._jdf
+        return ClassicDataFrame(java.mapInArrow(column._jc, True, None), frame.sparkSession)
 
 
 class Action:
@@ -61,8 +82,7 @@ class Action:
         try:
             self._spark.sparkContext.setJobGroup(self.group, f"Penstock {self._call.dataflow.name}")
             if self._frame is not None:
-                frame = self._frame.repartition(self._workers)
-                frame.mapInArrow(self._call.on_batches, STATUS_SCHEMA, barrier=True).collect()
+                map_in_arrow(self._frame.repartition(self._workers), self._call.on_batches, STATUS_SCHEMA).collect()
             if self._frame is None or self._nobody_came():
                 self._run_without_input()
         except Exception as error:  # noqa: BLE001 # Spark's, py4j's or ours: the job's outcome tells them apart

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 
+# Spark announces a change of level on stderr unless its shell's logger has the root's level already.
 _LOGGING = """rootLogger.level = {level}
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
