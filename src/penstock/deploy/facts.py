@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-REGISTER_SECONDS = 20.0  # executors of a fresh session arrive within this
+REGISTER_SECONDS = 60.0  # executors of a fresh session arrive within this, on a busy machine
 SETTLE_SECONDS = 4.0  # Spark's count of busy slots is up to 1.5 s old
 
 

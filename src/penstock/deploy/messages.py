@@ -63,13 +63,18 @@ def proof(key: bytes, worker: int, lane: str, method: str, number: int) -> str:
 
 
 class Doorkeeper:
-    """Checks proofs; remembers the last number of each lane, so that each is good once."""
+    """Checks proofs; each number of a lane is good once.
+
+    Calls of one lane may overtake each other on the way, so numbers a little below the highest are still good if they
+    have not been shown yet: the sliding window of IPsec's anti-replay service (RFC 4303, section 3.4.3).
+    """
 
     LANES = ("talk", "poll", "data")
+    WINDOW = 64
 
     def __init__(self, key: bytes, workers_max: int) -> None:
         self._key, self._workers_max = key, workers_max
-        self._last: dict[tuple[int, str], int] = {}
+        self._shown: dict[tuple[int, str], set[int]] = {}  # the numbers of each lane's window
 
     def admits(self, header: str, method: str) -> int | None:
         """The worker that calls, or None when the proof does not hold."""
@@ -83,9 +88,12 @@ class Doorkeeper:
         expected = proof(self._key, worker, lane, method, number)
         if not hmac.compare_digest(expected.encode(), header.encode()):
             return None
-        if number <= self._last.get((worker, lane), 0):
+        shown = self._shown.setdefault((worker, lane), {0})
+        floor = max(shown) - self.WINDOW
+        if number in shown or number <= floor:
             return None
-        self._last[worker, lane] = number
+        shown.add(number)
+        self._shown[worker, lane] = {n for n in shown if n > max(shown) - self.WINDOW}
         return worker
 
 

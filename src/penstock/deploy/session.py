@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -56,7 +57,6 @@ def local_session(
     if active is not None and active.sparkContext._jsc is not None:  # a stopped context keeps its session
         return active
     home = _private_folder()
-    _prepare_environment(home)
     # The JVM and every executor JVM read their logging from here; setLogLevel would reach the driver only.
     logging = home / "log4j2.properties"
     logging.write_text(_LOGGING.format(level=log_level))
@@ -89,9 +89,12 @@ def local_session(
     return session
 
 
+@functools.cache
 def _private_folder() -> Path:
+    """One folder for the life of this process: PySpark keeps its JVM, and with it what it was told first."""
     home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))  # mkdtemp makes it 0700
     atexit.register(shutil.rmtree, home, ignore_errors=True)
+    _prepare_environment(home)
     return home
 
 
@@ -102,8 +105,15 @@ def _prepare_environment(home: Path) -> None:
     if (java_home := find_java_home(home)) is not None:
         os.environ["JAVA_HOME"] = str(java_home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    os.environ["SPARK_WORKER_DIR"] = str(home / "work")
+    # The workers of `local-cluster` write to SPARK_HOME/work whatever the settings say, so SPARK_HOME is a private
+    # folder that leads to everything in the real one.
+    real = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    private = home / "spark"
+    private.mkdir(mode=0o700)
+    for entry in real.iterdir():
+        if entry.name != "work":
+            (private / entry.name).symlink_to(entry)
+    os.environ["SPARK_HOME"] = str(private)
 
 
 def find_java_home(private: Path) -> Path | None:
