@@ -92,7 +92,13 @@ def papers_workers(facts: Facts, tasks: int, tasks_per_worker: int) -> int:
     if not cores:
         return max(1, math.ceil(tasks / tasks_per_worker))
     shares = [tasks * executor.cores / cores for executor in facts.executors]
-    return max(1, min(tasks, sum(min(math.ceil(s / tasks_per_worker), e.cores) for s, e in zip(shares, facts.executors, strict=True))))
+    return max(
+        1,
+        min(
+            tasks,
+            sum(min(math.ceil(s / tasks_per_worker), e.cores) for s, e in zip(shares, facts.executors, strict=True)),
+        ),
+    )
 
 
 def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> str:
@@ -110,7 +116,10 @@ def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> 
 def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str) -> list[str]:
     """Every reason why the workers that Spark started cannot run the job; known only once they are there."""
     faults: list[str] = []
-    for what, here, there in (("Python", python, {h.python for h in hellos}), ("pyarrow", pyarrow, {h.pyarrow for h in hellos})):
+    for what, here, there in (
+        ("Python", python, {h.python for h in hellos}),
+        ("pyarrow", pyarrow, {h.pyarrow for h in hellos}),
+    ):
         if odd := sorted(there - {here}):
             faults.append(f"{what} is {here} on the driver but {', '.join(odd)} on executors; install the same on all")
     workers_on = Counter(hello.boot_id for hello in hellos)
