@@ -34,6 +34,11 @@ from penstock.errors import (
     UnhonouredConstraints,
     UserError,
 )
+from penstock.flow import io
+from penstock.flow.keyed import KeyedStream
+from penstock.flow.stream import DataStream
+from penstock.flow.topology import Topology
+from penstock.flow.windows import sliding, tumbling
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Dedicated, Replicas, Resource, Together
@@ -43,15 +48,19 @@ from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Options
 from penstock.optimise.door import compare, place
+from penstock.run.kernels import Row
+from penstock.run.operators.process import Stateful
 
 __all__ = [
     "Apart",
     "Cluster",
+    "DataStream",
     "Dedicated",
     "EdgeProfile",
     "Infeasible",
     "InternalError",
     "InvalidInput",
+    "KeyedStream",
     "NoPlanFound",
     "Node",
     "Operator",
@@ -62,20 +71,26 @@ __all__ = [
     "Profile",
     "Replicas",
     "Resource",
+    "Row",
     "RowError",
     "Slot",
+    "Stateful",
     "Stream",
     "TaskProfile",
     "Together",
+    "Topology",
     "UnhonouredConstraints",
     "UserError",
     "check_plan",
     "compare",
+    "io",
     "parse_cluster",
     "place",
     "read_cluster",
     "read_plan",
     "read_profile",
     "read_topology",
+    "sliding",
+    "tumbling",
     "write_plan",
 ]

@@ -34,6 +34,8 @@ def sliding(size: Duration, slide: Duration, *, time: WindowTime | None = None) 
         raise InvalidInput(msg)
     window = Window(size_us, slide_us, time)
     if window.copies > PANES_MAX:
-        msg = f"window of {size!r} sliding by {slide!r} puts a row into {window.copies} windows; the limit is {PANES_MAX}"
+        msg = (
+            f"window of {size!r} sliding by {slide!r} puts a row into {window.copies} windows; the limit is {PANES_MAX}"
+        )
         raise InvalidInput(msg)
     return window

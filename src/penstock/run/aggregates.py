@@ -38,10 +38,10 @@ class Aggregate:
 
 
 def decoded(kind: pa.DataType) -> pa.DataType:
-    """The type of the values behind a dictionary or run-end encoding."""
+    """The type of the values behind a dictionary, a run-end encoding or a view."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return decoded(kind.value_type)
-    return kind
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def column_type(schema: pa.Schema, name: str, who: str) -> pa.DataType:

@@ -1,22 +1,32 @@
 """Hash routing, keyed aggregation, word splitting and the row loop: what happens to every row of every batch.
 
-One door for operators and routing; what is behind it may be native or pyarrow, and nobody else needs to know.
+    >>> batch = pa.record_batch({"line": ["a b", "c"]})
+    >>> split_words(batch, "line", "word")["word"].to_pylist()
+    ['a', 'b', 'c']
+
+The door to the native kernels in `core/`, which read and write Arrow buffers in place. pyarrow's own functions are
+built for large tables: in batches of a hundred rows they cost 10 to 100 times as much. What the native code does not
+read (unions, views, run-end encodings) goes through pyarrow here, slower and with the same answers. Measured in
+docs/decisions/0010-data-kernels.md.
+
+The hash is stable across processes, machines and versions: it decides which task keeps a key's state. Parts are chosen
+by the hash's upper bits, so `(hash * parts) >> 64` says where a row goes.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import InvalidInput, RowError
-from penstock.run.aggregates import Aggregate, PlainAggregate, column_type, plain_column, python_values
+from penstock import _core
+from penstock.errors import InvalidInput
+from penstock.run.aggregates import Aggregate, decoded
+from penstock.run.keyed import KeyedAggregate
+from penstock.run.layouts import Known, Recent, layout_of, plain_batch, position, require_readable
+from penstock.run.rows import Row, RowFault, filter_rows, flat_map_rows, map_rows
 
 __all__ = [
     "Aggregate",
@@ -32,121 +42,74 @@ __all__ = [
     "spread",
 ]
 
+PARTS_MAX = 1 << 20
 SPREAD_ROWS_MIN = 32  # per part: fewer are not worth the parts' own cost
-
-_MASK = (1 << 64) - 1
-_K0, _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1
-_NULL = 0x510E527FADE682D1
-
-
-def _fold(a: int, b: int) -> int:
-    product = a * b
-    return (product & _MASK) ^ (product >> 64)
-
-
-def _word(value: int) -> int:
-    return _fold((value & _MASK) ^ _K0, _K1)
-
-
-def _combine(state: int, value: int) -> int:
-    return _fold(state ^ value, _K2)
-
-
-def _bytes(data: bytes) -> int:
-    size = len(data)
-    state = _K3 ^ size
-    if size > 16:
-        for at in range(0, size - 16, 16):
-            a, b = struct.unpack_from("<QQ", data, at)
-            state = _fold(a ^ _K1, b ^ state)
-        a, b = struct.unpack_from("<QQ", data, size - 16)
-    elif size >= 8:
-        (a,), (b,) = struct.unpack_from("<Q", data), struct.unpack_from("<Q", data, size - 8)
-    else:
-        a, b = int.from_bytes(data[:4], "little"), int.from_bytes(data[4:], "little")
-    return _fold(a ^ _K0, b ^ state) ^ _fold(state ^ _K1, b ^ _K2)
-
-
-def _float(value: float) -> int:
-    if math.isnan(value):
-        return _word(0x7FF8000000000000)
-    bits: int = struct.unpack("<Q", struct.pack("<d", value + 0.0))[0]
-    return _word(bits)
-
-
-def _words(value: int, count: int) -> int:
-    state = _word(value)
-    for i in range(1, count):
-        state = _combine(state, (value >> (64 * i)) & _MASK)
-    return state
-
-
-def _value_hashes(array: pa.Array) -> list[int]:
-    """One hash for each value of a column."""
-    array = plain_column(array)
-    kind = array.type
-    types = pa.types
-    if types.is_null(kind):
-        return [_NULL] * len(array)
-    if types.is_struct(kind):
-        states = [_K1] * len(array)
-        for child in array.flatten():
-            states = [_combine(s, v) for s, v in zip(states, _value_hashes(child), strict=True)]
-        return [s if valid else _NULL for s, valid in zip(states, array.is_valid().to_pylist(), strict=True)]
-    if types.is_nested(kind):
-        return [_list_hash(scalar.values) if scalar.is_valid else _NULL for scalar in array]
-    hash_one: Callable[[Any], int] = _word
-    if types.is_decimal(kind):
-        scale, words = kind.scale, max(2, kind.bit_width // 64)
-        return [_NULL if v is None else _words(int(v.scaleb(scale)), words) for v in array.to_pylist()]
-    if types.is_floating(kind):
-        hash_one = _float
-    elif types.is_string(kind) or types.is_large_string(kind):
-        array, hash_one = array.cast(pa.large_binary()), _bytes
-    elif types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        hash_one = _bytes
-    return [_NULL if value is None else hash_one(value) for value in python_values(array)]
-
-
-def _list_hash(values: pa.Array) -> int:
-    state = _word(len(values))
-    for value in _value_hashes(values):
-        state = _combine(state, value)
-    return state
 
 
 def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
     """A hash for each row that is the same in every process, on every machine and in every run."""
-    states = [_K3] * batch.num_rows
-    for name in columns:
-        column_type(batch.schema, name, "hash")
-        states = [_combine(s, v) for s, v in zip(states, _value_hashes(batch.column(name)), strict=True)]
-    return np.array(states, np.uint64)
+    known, indices, keys = _hashed(batch, columns)
+    return np.frombuffer(_core.hash_rows(known.layout, keys, indices), np.uint64)
 
 
 def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list[pa.RecordBatch | None]:
-    """Rows by the hash of some columns; order within a part is that of the batch, an empty part is None."""
+    """Rows by the hash of some columns; order within a part is that of the batch, an empty part is None.
+
+    All parts are slices of one reordered batch. With one part, or where one part gets every row, it is the batch itself.
+    """
     _require_parts(parts)
     if parts == 1:
         return [batch]
-    targets = np.array([(int(h) * parts) >> 64 for h in hash_rows(batch, columns)], np.int64)
-    order = np.argsort(targets, kind="stable")
-    ends = np.searchsorted(targets[order], np.arange(parts), side="right").tolist()
-    return _slices(batch.take(pa.array(order)), ends)
+    known, indices, keys = _hashed(batch, columns)
+    gather = keys is batch and known.readable
+    found, ends = _core.partition(known.layout, keys, indices, parts, batch.schema, gather)
+    if isinstance(found, bytes):
+        found = _take(batch, found)
+    elif found is keys:
+        found = batch
+    return _slices(found, ends)
+
+
+def _hash_plan(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[Known, list[int]] | None:
+    """How to hash these columns of a batch in place, or None where pyarrow has to make them plain first."""
+    indices = [position(schema, name, "hash") for name in columns]
+    known = layout_of(schema)
+    return (known, indices) if all(known.reads(index) for index in indices) else None
+
+
+_hash_plans: Recent[tuple[Known, list[int]] | None] = Recent(_hash_plan)
+
+
+def _hashed(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[Known, list[int], pa.RecordBatch]:
+    """Layout, columns and batch to hash."""
+    names = tuple(columns)
+    plan = _hash_plans(batch.schema, names)
+    if plan is not None:
+        return (*plan, batch)
+    plain = plain_batch(batch, names)
+    return require_readable(plain.schema, "hash"), list(range(len(names))), plain
+
+
+def _take(batch: pa.RecordBatch, rows: bytes) -> pa.RecordBatch:
+    """Rows of types that only pyarrow can copy."""
+    return batch.take(pa.array(np.frombuffer(rows, np.uint32)))
 
 
 def _slices(batch: pa.RecordBatch, ends: Sequence[int]) -> list[pa.RecordBatch | None]:
     found: list[pa.RecordBatch | None] = []
-    start = 0
+    start, rows = 0, batch.num_rows
     for end in ends:
-        found.append(batch.slice(start, end - start) if end > start else None)
+        if end == start:
+            found.append(None)
+        else:
+            found.append(batch if end - start == rows else batch.slice(start, end - start))
         start = end
     return found
 
 
 def _require_parts(parts: int) -> None:
-    if parts < 1:
-        msg = f"rows cannot be spread over {parts} parts; give 1 or more"
+    if not 1 <= parts <= PARTS_MAX:
+        msg = f"rows cannot be spread over {parts} parts; give 1 to {PARTS_MAX}"
         raise InvalidInput(msg)
 
 
@@ -169,202 +132,45 @@ def spread(batch: pa.RecordBatch, parts: int, first: int) -> list[pa.RecordBatch
 def split_words(
     batch: pa.RecordBatch, column: str, into: str, separator: str = " ", keep: Sequence[str] = ()
 ) -> pa.RecordBatch:
-    """One row for each non-empty piece of a text column, the kept columns repeated beside it."""
-    kind = column_type(batch.schema, column, "split")
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        msg = f"split needs text in column {column!r} but its type is {kind}"
-        raise InvalidInput(msg)
+    """One row for each non-empty piece of a text column, the kept columns repeated beside it; null gives no rows."""
     if not separator:
         msg = "split needs a separator of at least one character, but it is empty"
         raise InvalidInput(msg)
-    texts = plain_column(batch.column(column)).to_pylist()
-    pieces = [(row, piece) for row, text in enumerate(texts) if text for piece in text.split(separator) if piece]
-    rows = pa.array([row for row, _ in pieces], pa.int64())
-    for name in keep:
-        column_type(batch.schema, name, "split keeps and")
-    columns = [pa.array([piece for _, piece in pieces], kind), *(batch.column(name).take(rows) for name in keep)]
-    fields = [pa.field(into, kind, nullable=False), *(batch.schema.field(name) for name in keep)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    known, text, kept, schema = _split_plans(batch.schema, column, into, tuple(keep))
+    if text is None:
+        return _split_plain(batch, column, schema, separator, tuple(keep))
+    return _core.split_words(known.layout, batch, text, separator, kept, schema)
 
 
-class KeyedAggregate(PlainAggregate):
-    """Running aggregates by key."""
+SplitPlan = tuple[Known, int | None, list[int], pa.Schema]
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
+def _split_plan(schema: pa.Schema, column: str, into: str, keep: tuple[str, ...]) -> SplitPlan:
+    """Layout, the text's index (None where pyarrow has to help), the kept columns' and the output's schema."""
+    text = position(schema, column, "split")
+    kind = decoded(schema.field(text).type)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        msg = f"split needs text in column {column!r} but its type is {kind}"
+        raise InvalidInput(msg)
+    kept = [position(schema, name, "split keeps and") for name in keep]
+    if into in keep:
+        msg = f"split gives column {into!r} twice; name the words otherwise or do not keep that column"
+        raise InvalidInput(msg)
+    output = pa.schema([pa.field(into, kind, nullable=False), *(schema.field(index) for index in kept)])
+    known = layout_of(schema)
+    native = schema.field(text).type == kind and all(known.reads(index) for index in kept)
+    return known, text if native else None, kept, output
 
 
-class Row:
-    """One row, like PySpark's: `row["a"]`, `row.a`, `row[0]`; immutable."""
-
-    __slots__ = ("_names", "_values")
-    _names: tuple[str, ...]
-    _values: tuple[Any, ...]
-
-    def __init__(self, **values: Any) -> None:  # noqa: ANN401 - any value
-        object.__setattr__(self, "_names", tuple(values))
-        object.__setattr__(self, "_values", tuple(values.values()))
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any value
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self._values[self._names.index(name)]
-        except ValueError:
-            msg = f"row has no column {name!r}; its columns are {', '.join(self._names)}"
-            raise AttributeError(msg) from None
-
-    def __getitem__(self, key: str | int) -> Any:  # noqa: ANN401 - any value
-        if not isinstance(key, str):
-            return self._values[key]
-        try:
-            return self._values[self._names.index(key)]
-        except ValueError:
-            msg = f"row has no column {key!r}; its columns are {', '.join(self._names)}"
-            raise KeyError(msg) from None
-
-    def __setattr__(self, name: str, value: object) -> None:
-        msg = f"rows are immutable; return a new one instead of setting {name!r}"
-        raise AttributeError(msg)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Row):
-            return self._names == other._names and self._values == other._values
-        return self._values == other if isinstance(other, tuple) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values)
-
-    def __repr__(self) -> str:
-        return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._names, self._values, strict=True))})"
-
-    def keys(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return self._names
-
-    def asDict(self) -> dict[str, Any]:
-        """Values by column."""
-        return dict(zip(self._names, self._values, strict=True))
+_split_plans: Recent[SplitPlan] = Recent(_split_plan)
 
 
-@dataclass(frozen=True)
-class RowFault:
-    """Which input row made the function fail, and how."""
-
-    row: int
-    error: BaseException
-    values: Row
-
-
-OnError = Callable[[RowFault], None]
-
-
-def map_rows(
-    function: Callable[[Row], Any], batch: pa.RecordBatch, schema: pa.Schema, on_error: OnError | None = None
+def _split_plain(
+    batch: pa.RecordBatch, column: str, schema: pa.Schema, separator: str, keep: tuple[str, ...]
 ) -> pa.RecordBatch:
-    """One output row for each input row."""
-    return _build(batch, schema, on_error, lambda row: (function(row),))
-
-
-def flat_map_rows(
-    function: Callable[[Row], Iterable[Any] | None],
-    batch: pa.RecordBatch,
-    schema: pa.Schema,
-    on_error: OnError | None = None,
-) -> pa.RecordBatch:
-    """Any number of output rows for each input row."""
-    return _build(batch, schema, on_error, lambda row: _several(function(row)))
-
-
-def filter_rows(
-    function: Callable[[Row], object], batch: pa.RecordBatch, on_error: OnError | None = None
-) -> pa.RecordBatch:
-    """The rows for which the function says something true."""
-    kept = []
-    for i, row in enumerate(_rows(batch)):
-        try:
-            if function(row):
-                kept.append(i)
-        except Exception as error:
-            _fault(RowFault(i, error, row), on_error)
-    return batch if len(kept) == batch.num_rows else batch.take(pa.array(kept, pa.int64()))
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    for values in batch.to_pylist():
-        yield Row(**values)
-
-
-def _several(result: Iterable[Any] | None) -> list[Any]:
-    if isinstance(result, str | bytes | dict | Row):
-        msg = f"a flat_map function returned {result!r}; return a list of rows, or yield them"
-        raise TypeError(msg)
-    return [] if result is None else list(result)
-
-
-def _build(
-    batch: pa.RecordBatch,
-    schema: pa.Schema,
-    on_error: OnError | None,
-    results: Callable[[Row], Sequence[Any]],
-) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[] for _ in schema]
-    for i, row in enumerate(_rows(batch)):
-        try:
-            shaped = [_shaped(value, schema) for value in results(row)]
-        except Exception as error:
-            _fault(RowFault(i, error, row), on_error)
-            continue
-        for values in shaped:
-            for column, value in zip(columns, values, strict=True):
-                column.append(value)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _shaped(value: Any, schema: pa.Schema) -> list[Any]:  # noqa: ANN401 - what a user's function returned
-    values: list[Any]
-    if isinstance(value, Row):
-        value = value.asDict()
-    if isinstance(value, dict):
-        if set(value) != set(schema.names):
-            msg = (
-                f"the function returned columns {', '.join(map(str, value))} but declared are {', '.join(schema.names)}"
-            )
-            raise TypeError(msg)
-        values = [value[name] for name in schema.names]
-    elif isinstance(value, tuple) or (isinstance(value, list) and not pa.types.is_list(schema.field(0).type)):
-        values = list(value)
-    else:
-        values = [value]
-    if len(values) != len(schema):
-        msg = f"the function returned {value!r} but declared are the columns {', '.join(schema.names)}"
-        raise TypeError(msg)
-    for item, field in zip(values, schema, strict=True):
-        _check(item, field)
-    return values
-
-
-def _check(value: Any, field: pa.Field) -> None:  # noqa: ANN401 - what a user's function returned
-    if value is None and field.nullable:
-        return
-    try:
-        if value is None or (isinstance(value, bool) and not pa.types.is_boolean(field.type)):
-            raise TypeError
-        pa.scalar(value, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        declared = f"{field.type}{'' if field.nullable else ' not null'}"
-        msg = f"column {field.name!r} is declared {declared} but got {value!r} of type {type(value).__name__}"
-        raise TypeError(msg) from error
-
-
-def _fault(fault: RowFault, on_error: OnError | None) -> None:
-    if on_error is None:
-        raise RowError(fault.row, repr(fault.values), fault.error) from fault.error
-    on_error(fault)
+    """Text or kept columns of a type that only pyarrow reads: split with row numbers, then take by them."""
+    text = plain_batch(batch, (column,)).column(0)
+    numbered = pa.record_batch([text, pa.array(np.arange(batch.num_rows))], names=["text", "row"])
+    words = split_words(numbered, "text", "word", separator, ("row",))
+    columns = [words.column(0), *(batch.column(name).take(words.column(1)) for name in keep)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

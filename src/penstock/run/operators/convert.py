@@ -13,29 +13,31 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.run.kernels import Row
 
 VALUE_SHOWN_MAX = 80
 
 
 def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch from rows: dicts by column name, tuples and lists by position, a lone value where there is one column."""
+    """One batch from rows: dicts by column name, tuples by position, a lone value where there is one column."""
     names = schema.names
     columns: list[list[object]] = [[] for _ in names]
     for row in rows:
-        for column, value in zip(columns, _values(row, names), strict=True):
+        for column, value in zip(columns, _values(row, schema, names), strict=True):
             column.append(value)
     arrays = [_column(values, field) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _values(row: object, names: Sequence[str]) -> Iterable[object]:
+def _values(row: object, schema: pa.Schema, names: Sequence[str]) -> Iterable[object]:
+    if isinstance(row, Row):
+        row = row.asDict()
     if isinstance(row, Mapping):
-        unknown = [name for name in row if name not in names]
-        if unknown:
-            msg = f"a row has a column {unknown[0]!r} that the declared schema has not; declared: {', '.join(names)}"
+        if len(row) != len(names) or any(name not in row for name in names):
+            msg = f"a row has columns {', '.join(map(str, row))} but declared are {', '.join(names)}"
             raise InvalidInput(msg)
-        return [row.get(name) for name in names]
-    if isinstance(row, tuple | list):
+        return [row[name] for name in names]
+    if isinstance(row, tuple) or (isinstance(row, list) and not pa.types.is_list(schema.field(0).type)):
         if len(row) != len(names):
             msg = f"a row has {len(row)} values but the declared schema has {len(names)}: {', '.join(names)}"
             raise InvalidInput(msg)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.errors import InvalidInput
 from penstock.run.contract import ENDED, MORE, Outputs, Polled, SourceTask, TaskContext
 from penstock.run.operators.convert import conform, rows_to_batch
-from penstock.run.operators.times import TIMESTAMP
+from penstock.run.operators.times import TIMESTAMP, Int64Array
 
 IDLE_US = 1_000  # how long a source without rows waits before it is asked again
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
@@ -128,13 +128,11 @@ class RateSource(SourceTask):
         super().open(context)
         self.stopped = False
         self._began_us: int | None = None
-        self._sent_before = self.sent
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """All rows that are due by now, up to one batch."""
         if self._began_us is None:
-            # A source that continues is due from where it stopped, not all that it sent before over again.
-            self._began_us = now_us - self._due_us(self.sent)
+            self._began_us = now_us
         if self.stopped or self.sent >= self._limit():
             return ENDED
         due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
@@ -160,7 +158,7 @@ class RateSource(SourceTask):
         values = int(elapsed_us * self.rows_per_second / 1_000_000)  # values 0 .. this are due
         return max(0, (values - self.context.index) // self.context.tasks + 1)
 
-    def _batch(self, positions: Any) -> pa.RecordBatch:
+    def _batch(self, positions: Int64Array) -> pa.RecordBatch:
         values = positions * self.context.tasks + self.context.index
         base = self.start_us if self.start_us is not None else (self._began_us or 0)
         times = base + (values * (1_000_000 / self.rows_per_second)).astype(np.int64)
@@ -168,9 +166,12 @@ class RateSource(SourceTask):
 
     def take_state(self) -> dict[str, bytes]:
         """Rows sent, and when the first was due."""
-        return {"sent": str(self.sent).encode()}
+        return {
+            "sent": str(self.sent).encode(),
+            "began": b"" if self._began_us is None else str(self._began_us).encode(),
+        }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """Continue after the rows sent."""
+        """Continue on the same schedule: rows that fell due in the meantime come at once."""
         self.sent = int(state["sent"])
-        self._began_us = None
+        self._began_us = int(state["began"]) if state["began"] else None

@@ -52,7 +52,7 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-def parse_duration_us(given: Duration, what: str) -> int:
+def parse_duration_us(given: Duration | object, what: str) -> int:
     """Microseconds of "10 seconds", "1 minute 30 seconds", "500 ms" or a timedelta."""
     if isinstance(given, timedelta):
         total = given // timedelta(microseconds=1)
@@ -133,9 +133,7 @@ class Window:
     def starts_of(self, at_us: int) -> list[int]:
         """Starts of all windows that contain a time, latest first."""
         last = at_us // self.slide_us * self.slide_us
-        return [
-            last - k * self.slide_us for k in range(self.copies) if last - k * self.slide_us + self.size_us > at_us
-        ]
+        return [last - k * self.slide_us for k in range(self.copies) if last - k * self.slide_us + self.size_us > at_us]
 
     def last_starts(self, times_us: Int64Array) -> Int64Array:
         """The latest start of a window that contains each time."""

@@ -1,0 +1,43 @@
+"""Checks of what users hand to the builder; parameters are `object` because not every caller is type checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.errors import InvalidInput
+
+
+def require_callable(function: object, who: str, wanted: str = "a function") -> None:
+    """Refuse what cannot be called."""
+    if not callable(function):
+        msg = f"{who} got {function!r}; give {wanted}"
+        raise InvalidInput(msg)
+
+
+def require_kind(given: object, kind: type, who: str, wanted: str) -> None:
+    """Refuse what is no instance of a class."""
+    if not isinstance(given, kind):
+        msg = f"{who} got {given!r}; give {wanted}"
+        raise InvalidInput(msg)
+
+
+def require_count(given: object, least: int, most: int, who: str) -> None:
+    """Refuse what is no whole number in a range."""
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        msg = f"{who} is {given!r}; give a whole number from {least} to {most}"
+        raise InvalidInput(msg)
+
+
+def require_choice(given: object, known: Sequence[str], who: str) -> None:
+    """Refuse what is none of some words."""
+    if given not in known:
+        msg = f"{who} is {given!r}; it is {' or '.join(map(repr, known))}"
+        raise InvalidInput(msg)
+
+
+def choose_emit(emit: str | None, bounded: bool, who: str, known: Sequence[str]) -> str:
+    """When results come out: as told, or at the end where there is one."""
+    if emit is None:
+        return "end" if bounded or "changes" not in known else "changes"
+    require_choice(emit, known, f"emit of {who}")
+    return emit

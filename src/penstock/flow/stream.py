@@ -1,0 +1,223 @@
+"""DataStream: rows of one schema on their way, and the operators that can read them.
+
+A stream is a value: every method gives a new one and leaves this one as it was, so a stream can be read many times.
+What it knows besides its schema: whether it ends, which column is its event time, which columns identify a row (after a
+keyed aggregate) and whether it holds the results of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+from penstock.flow.checks import choose_emit, require_count, require_kind
+from penstock.flow.dataflow import Grouping, Input
+from penstock.flow.io import Sink
+from penstock.flow.schema import require_columns, to_ddl
+from penstock.flow.transforms import Transforms
+from penstock.run.contract import ERRORS, LATE, MAIN, Build
+from penstock.run.operators.join import LATE_RIGHT
+from penstock.run.operators.times import Duration, Window, parse_duration_us
+from penstock.run.operators.top import Ranking, TopAll, TopWindows
+from penstock.run.operators.union import Union
+
+if TYPE_CHECKING:
+    from penstock.flow.keyed import KeyedStream
+    from penstock.flow.topology import Topology
+
+Emit = Literal["end", "changes", "each"]
+TOP_MAX = 1_000_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DataStream(Transforms):
+    """One output of one operator."""
+
+    topology: Topology
+    operator: str
+    schema: pa.Schema
+    output: str = MAIN
+    bounded: bool = True
+    time_column: str | None = None
+    keys: tuple[str, ...] = ()  # columns that identify a row, after keyed operators
+    windowed: bool = False  # rows are results of windows, as old as their window_start
+    grouping: Grouping | None = None  # how the next operator reads; None: its own default
+
+    def __repr__(self) -> str:
+        output = "" if self.output == MAIN else f".{self.output}"
+        return f"DataStream({self.operator}{output}: {to_ddl(self.schema)})"
+
+    def regrouped(self, grouping: Grouping) -> DataStream:
+        """This stream, read another way."""
+        return replace(self, grouping=grouping)
+
+    # -- several streams -----------------------------------------------------------------------------------------------
+
+    def union(self, *others: DataStream, name: str | None = None, tasks: int = 1) -> DataStream:
+        """This stream and others of the same schema as one."""
+        for other in others:
+            self._require_same_topology(other)
+            if not other.schema.equals(self.schema):
+                msg = (
+                    f"union of {self.operator!r} ({to_ddl(self.schema)}) and {other.operator!r} "
+                    f"({to_ddl(other.schema)}): schemas must be equal"
+                )
+                raise InvalidInput(msg)
+        alike = all(
+            (other.time_column, other.keys, other.windowed) == (self.time_column, self.keys, self.windowed)
+            for other in others
+        )
+        made = self.then(
+            "union",
+            Union,
+            {MAIN: self.schema},
+            name=name,
+            tasks=tasks,
+            also=[(other, other.read()) for other in others],
+        )
+        return replace(made, keys=self.keys) if alike else replace(made, time_column=None, windowed=False)
+
+    # -- time and keys -----------------------------------------------------------------------------------------------
+
+    def event_time(self, column: str, lateness: Duration = "0 seconds") -> DataStream:
+        """This stream with event time: rows may be up to `lateness` behind the newest that the same task has seen."""
+        who = f"event_time of {self.operator!r}"
+        require_columns(self.schema, (column,), who)
+        kind = self.schema.field(column).type
+        if not pa.types.is_timestamp(kind):
+            msg = (
+                f"{who} needs a timestamp but column {column!r} is {kind}; make one with map(..., '{column} timestamp')"
+            )
+            raise InvalidInput(msg)
+        if self.output != MAIN:
+            msg = f"{who} reads its side output {self.output!r}, which has no watermarks; put a map or select between"
+            raise InvalidInput(msg)
+        self.topology.add_event_time(self.operator, column, parse_duration_us(lateness, f"lateness in {who}"))
+        return replace(self, time_column=column, windowed=False)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Rows with equal values in these columns belong together from here on."""
+        from penstock.flow.keyed import KeyedStream
+
+        return KeyedStream(self, self._columns("key_by", columns))
+
+    def join(
+        self,
+        other: DataStream,
+        on: str | Sequence[str],
+        *,
+        window: Window,
+        how: str = "inner",
+        name: str | None = None,
+        tasks: int = 1,
+    ) -> DataStream:
+        """Rows of two streams with equal values in `on` within the same event-time window."""
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        return self.key_by(*columns).join(other.key_by(*columns), window=window, how=how, name=name, tasks=tasks)
+
+    def top(
+        self,
+        count: int,
+        by: str = "count",
+        *,
+        ascending: bool = False,
+        emit: Emit | None = None,
+        name: str | None = None,
+        tasks: int = 1,
+    ) -> DataStream:
+        """The best rows by one column, of each window on a windowed stream and overall elsewhere; ties fall by key."""
+        who = f"top of {self.operator!r}"
+        require_columns(self.schema, (by,), who)
+        require_count(count, 1, TOP_MAX, f"number of rows of {who}")
+        if pa.types.is_nested(self.schema.field(by).type):
+            msg = f"{who} ranks by {by!r}, but {self.schema.field(by).type} has no order"
+            raise InvalidInput(msg)
+        window_column = self.time_column if self.windowed else None
+        ranking = Ranking(self.schema, count, by, not ascending, self.keys, window_column)
+        outputs = {MAIN: self.schema}
+        if window_column is None:
+            chosen = choose_emit(emit, self.bounded, who, ("end", "changes"))
+            build: Build = partial(TopAll, ranking, chosen)
+        else:
+            choose_emit(emit, True, who, ("end",))
+            build = partial(TopWindows, ranking)
+            outputs[LATE] = self.schema
+        # Tasks that each rank a share must see all rows of a key; without keys any share will do.
+        grouping = Grouping("fields", self.keys) if self.keys else Grouping("shuffle")
+        default = Grouping("global") if tasks == 1 else grouping
+        return self.then("top", build, outputs, name=name, tasks=tasks, keys=self.keys, stateful=True, grouping=default)
+
+    # -- ends and side outputs ---------------------------------------------------------------------------------------
+
+    def sink(self, name: str, sink: Sink, tasks: int = 1) -> None:
+        """Send the rows out; see `ps.io` for where to."""
+        require_kind(sink, Sink, f"sink {name!r}", "ps.io.collect(), parquet(path), callback(f) or discard()")
+        build = partial(sink.make, self.schema)
+        self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
+
+    @property
+    def late(self) -> DataStream:
+        """Rows that came after their windows had closed, or had no time, as they came in."""
+        return self.side(LATE, "only operators with event-time windows have late rows")
+
+    @property
+    def late_right(self) -> DataStream:
+        """Late rows of the second stream of a join."""
+        return self.side(LATE_RIGHT, "only joins have late rows of a second stream")
+
+    @property
+    def errors(self) -> DataStream:
+        """Rows whose function raised, with the error as text."""
+        return self.side(ERRORS, "give on_error='quarantine' to its map, flat_map or filter")
+
+    def side(self, output: str, hint: str) -> DataStream:
+        """Another output of the operator that made this stream."""
+        outputs = self.topology.operator(self.operator).outputs
+        if output not in outputs:
+            msg = f"{self.operator!r} has no output {output!r}; {hint}"
+            raise InvalidInput(msg)
+        return DataStream(self.topology, self.operator, outputs[output], output, self.bounded)
+
+    # -- for other streams -------------------------------------------------------------------------------------------
+
+    def read(self, default: Grouping | None = None) -> Input:
+        """An operator's input from this stream."""
+        return Input(self.operator, self.output, self.grouping or default or Grouping())
+
+    def then(
+        self,
+        kind: str,
+        build: Build,
+        outputs: dict[str, pa.Schema],
+        *,
+        name: str | None,
+        tasks: int,
+        keys: tuple[str, ...] = (),
+        stateful: bool = False,
+        grouping: Grouping | None = None,
+        also: Sequence[tuple[DataStream, Input]] = (),
+    ) -> DataStream:
+        """The main output of a new operator that reads this stream, and others also."""
+        inputs = [self.read(grouping), *(given for _, given in also)]
+        spec = self.topology.add(kind, build, name=name, tasks=tasks, inputs=inputs, outputs=outputs, stateful=stateful)
+        bounded = self.bounded and all(stream.bounded for stream, _ in also)
+        time_column = self._kept_time(outputs[MAIN])
+        windowed = self.windowed and time_column is not None
+        return DataStream(self.topology, spec.name, outputs[MAIN], MAIN, bounded, time_column, keys, windowed)
+
+    def _kept_time(self, schema: pa.Schema) -> str | None:
+        """Event time goes on where the column does."""
+        column = self.time_column
+        if column is None or column not in schema.names:
+            return None
+        return column if schema.field(column).type == self.schema.field(column).type else None
+
+    def _require_same_topology(self, other: object) -> None:
+        if not isinstance(other, DataStream) or other.topology is not self.topology:
+            msg = f"{self.operator!r} and {other!r} are not streams of the same topology"
+            raise InvalidInput(msg)

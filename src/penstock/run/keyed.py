@@ -1,0 +1,196 @@
+"""Running aggregates by key: the native form where types allow it, the plain one elsewhere, the same answers from both.
+
+The plain form takes over for nested keys, for min, max, first or last of 16-bit floats, intervals and nested values,
+for decimals other than 128 bits, and for sums of unsigned 64-bit integers. Columns with dictionaries, run-end encodings
+or views are made plain by pyarrow before they are taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.errors import InvalidInput
+from penstock.run.aggregates import (
+    OPS,
+    TOUCHED,
+    Aggregate,
+    PlainAggregate,
+    decoded,
+    output_schema,
+    overflow,
+    read_state,
+    write_state,
+)
+from penstock.run.layouts import layout_of, plain_batch
+
+
+class KeyedAggregate:
+    """Running aggregates by key over batches of one schema.
+
+    Keys come out in the order in which they came in; null is a key like any other. Not for use by two threads at once.
+    After an error in `update` or `update_each` the values are partly updated: take a state from before instead.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+        self.schema = schema
+        self.keys = tuple(keys)
+        self.aggregates = tuple(aggregates)
+        self.output_schema = output_schema(schema, self.keys, self.aggregates)
+        self._values_schema = pa.schema(list(self.output_schema)[len(self.keys) :])
+        used = dict.fromkeys([*self.keys, *(a.column for a in self.aggregates if a.column is not None)])
+        self._plain_columns = tuple(used)
+        self._encoded = any(decoded(schema.field(name).type) != schema.field(name).type for name in used)
+        self._inner: _Native | PlainAggregate = self._choose()
+
+    def _choose(self) -> _Native | PlainAggregate:
+        schema = self.schema
+        if self._encoded:
+            schema = pa.schema([pa.field(name, decoded(schema.field(name).type)) for name in self._plain_columns])
+        native = _Native.of(schema, self.keys, self.aggregates, self.output_schema)
+        return native or PlainAggregate(schema, self.keys, self.aggregates)
+
+    @property
+    def native(self) -> bool:
+        """Whether the native form is at work."""
+        return isinstance(self._inner, _Native)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def clear(self) -> None:
+        """Forget every key."""
+        self._inner.clear()
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch in."""
+        self._inner.update(self._input(batch))
+
+    def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the rows in, and give for each of them its key and the running values after it."""
+        plain = self._input(batch)
+        if isinstance(self._inner, PlainAggregate):
+            return self._inner.update_each(plain)
+        values = self._inner.update_each(plain, self._values_schema)
+        columns = [plain.column(key) for key in self.keys]
+        return pa.RecordBatch.from_arrays(columns + values.columns, schema=self.output_schema)
+
+    def _input(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.schema.equals(self.schema):
+            msg = f"keyed aggregate expects columns {_shown(self.schema)} but got {_shown(batch.schema)}"
+            raise InvalidInput(msg)
+        return plain_batch(batch, self._plain_columns) if self._encoded else batch
+
+    def changed(self) -> pa.RecordBatch:
+        """The keys touched since the last call, in the order in which they were touched first."""
+        return self._inner.changed()
+
+    def rows(self) -> pa.RecordBatch:
+        """All keys, in the order in which they came."""
+        return self._inner.rows()
+
+    def take_state(self) -> bytes:
+        """Everything that is known, as Arrow IPC; the aggregate itself stays as it is."""
+        return self._inner.take_state()
+
+    def put_state(self, state: bytes) -> None:
+        """Continue from what `take_state` gave; what was known before is forgotten."""
+        self._inner.put_state(state)
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+class _Native:
+    """The native form, over a schema without encodings."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        output: pa.Schema,
+        inner: _core.NativeAggregate,
+    ) -> None:
+        self._output = output
+        self._aggregates = tuple(aggregates)
+        self._inner = inner
+        self._state_schema = _state_schema(schema, output, len(keys), self._aggregates)
+
+    @classmethod
+    def of(
+        cls, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate], output: pa.Schema
+    ) -> _Native | None:
+        """The native form, or None where a type has none."""
+        layout = layout_of(schema).layout
+        indices = [schema.get_field_index(key) for key in keys]
+        specifications = [_specification(schema, aggregate) for aggregate in aggregates]
+        if not _core.NativeAggregate.supports(layout, indices, specifications):
+            return None
+        return cls(schema, keys, aggregates, output, _core.NativeAggregate(layout, indices, specifications))
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def clear(self) -> None:
+        self._inner.clear()
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._inner.update(batch)
+        except OverflowError as error:
+            raise self._overflow(error) from error
+
+    def update_each(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        try:
+            return self._inner.update_each(batch, schema)
+        except OverflowError as error:
+            raise self._overflow(error) from error
+
+    def _overflow(self, error: OverflowError) -> InvalidInput:
+        if not str(error).isdigit():
+            return InvalidInput(f"keyed aggregate: {error}")
+        aggregate = self._aggregates[int(str(error))]
+        return overflow(aggregate.name, self._output.field(aggregate.name).type)
+
+    def changed(self) -> pa.RecordBatch:
+        return self._inner.changed(self._output)
+
+    def rows(self) -> pa.RecordBatch:
+        return self._inner.rows(self._output)
+
+    def take_state(self) -> bytes:
+        return write_state(self._inner.state(self._state_schema), self._aggregates)
+
+    def put_state(self, state: bytes) -> None:
+        batch = read_state(state, self._state_schema, self._aggregates)
+        if not self._inner.put_state(layout_of(self._state_schema).layout, batch):
+            msg = f"keyed aggregate state of {batch.num_rows} keys names a key twice or miscounts changes"
+            raise InvalidInput(msg)
+
+
+def _specification(schema: pa.Schema, aggregate: Aggregate) -> tuple[int, int, int, int]:
+    """Operation, column, digits of a decimal sum, and scale, as numbers."""
+    if aggregate.column is None:
+        return OPS.index(aggregate.op), -1, 0, 0
+    kind = schema.field(aggregate.column).type
+    column = schema.get_field_index(aggregate.column)
+    if not pa.types.is_decimal(kind):
+        return OPS.index(aggregate.op), column, 0, 0
+    return OPS.index(aggregate.op), column, min(38, kind.precision + 10), kind.scale
+
+
+def _state_schema(schema: pa.Schema, output: pa.Schema, keys: int, aggregates: Sequence[Aggregate]) -> pa.Schema:
+    """Keys, then value and count of every aggregate, then when the key was touched."""
+    fields = [pa.field(f"key {i}", field.type) for i, field in enumerate(list(output)[:keys])]
+    for i, aggregate in enumerate(aggregates):
+        kind = output.field(aggregate.name).type
+        if aggregate.op == "count":
+            kind = pa.null()
+        elif aggregate.op in {"sum", "avg"} and pa.types.is_decimal(schema.field(aggregate.column).type):
+            kind = pa.decimal128(38, schema.field(aggregate.column).type.scale)
+        fields += [pa.field(f"value {i}", kind), pa.field(f"count {i}", pa.int64())]
+    return pa.schema([*fields, pa.field(TOUCHED, pa.int64())])

@@ -1,0 +1,187 @@
+"""Keyed aggregates without windows: built-in ones in the core, and a user's reduce function.
+
+What comes out when: `end` gives one row per key when the input ends, `changes` the new value of every key that a run
+touched, `each` the running value after every input row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import RowError
+from penstock.run.aggregates import key_of, output_schema
+from penstock.run.contract import Outputs, Task
+from penstock.run.kernels import Aggregate, KeyedAggregate, Row
+from penstock.run.operators.convert import from_bytes, rows_to_batch, shown, to_bytes
+
+EMITS = ("end", "changes", "each")
+
+ReduceFunction = Callable[[Row, Row], Any]
+
+
+class Folding:
+    """Rows into one value per key; `KeyedAggregate` and `Reducer` are two ways."""
+
+    output_schema: pa.Schema
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Take rows in."""
+        raise NotImplementedError
+
+    def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take rows in and give the value after each."""
+        raise NotImplementedError
+
+    def changed(self) -> pa.RecordBatch:
+        """Keys touched since this was last asked."""
+        raise NotImplementedError
+
+    def rows(self) -> pa.RecordBatch:
+        """All keys."""
+        raise NotImplementedError
+
+    def take_state(self) -> bytes:
+        """Everything."""
+        raise NotImplementedError
+
+    def put_state(self, state: bytes) -> None:
+        """Continue."""
+        raise NotImplementedError
+
+
+Fold = Callable[[], Folding | KeyedAggregate]
+
+
+class AggregateFold:
+    """A factory of `KeyedAggregate`, as data that travels."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+        self.schema = schema
+        self.keys = tuple(keys)
+        self.aggregates = tuple(aggregates)
+        self.output_schema = output_schema(schema, keys, aggregates)
+
+    def __call__(self) -> KeyedAggregate:
+        """A fresh one."""
+        return KeyedAggregate(self.schema, self.keys, self.aggregates)
+
+
+class ReduceFold:
+    """A factory of `Reducer`."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], function: ReduceFunction) -> None:
+        self.output_schema = schema
+        self.keys = tuple(keys)
+        self.function = function
+
+    def __call__(self) -> Reducer:
+        """A fresh one."""
+        return Reducer(self.output_schema, self.keys, self.function)
+
+
+class Reducer(Folding):
+    """One row per key, folded by `f(so_far, row)`; the first row of a key is its first value."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], function: ReduceFunction) -> None:
+        self.output_schema = schema
+        self.keys = tuple(keys)
+        self.function = function
+        self._rows: dict[Any, Row] = {}
+        self._touched: dict[Any, None] = {}
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Fold."""
+        self._fold(batch, None)
+
+    def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Fold and give the value after each row."""
+        running: list[object] = []
+        self._fold(batch, running)
+        return rows_to_batch(running, self.output_schema)
+
+    def _fold(self, batch: pa.RecordBatch, running: list[object] | None) -> None:
+        for i, values in enumerate(batch.to_pylist()):
+            row = Row(**values)
+            key = tuple(key_of(values[name]) for name in self.keys)
+            so_far = self._rows.get(key)
+            self._rows[key] = value = row if so_far is None else self._step(so_far, row, i)
+            self._touched[key] = None
+            if running is not None:
+                running.append(value)
+
+    def _step(self, so_far: Row, row: Row, index: int) -> Row:
+        """One call of the user's function; its result has the keys of the row, whatever it says."""
+        try:
+            made = self.function(so_far, row)
+            names = self.output_schema.names
+            if not isinstance(made, Row):
+                made = Row(**(made if isinstance(made, Mapping) else dict(zip(names, made, strict=True))))
+            if list(made.keys()) != names:
+                made = Row(**{name: made[name] for name in names})
+        except Exception as error:
+            raise RowError(index, shown(row), error) from error
+        if any(key_of(made[name]) != key_of(row[name]) for name in self.keys):
+            cause = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
+            raise RowError(index, shown(row), cause)
+        return made
+
+    def changed(self) -> pa.RecordBatch:
+        """Keys touched since this was last asked."""
+        touched, self._touched = self._touched, {}
+        return rows_to_batch([self._rows[key] for key in touched], self.output_schema)
+
+    def rows(self) -> pa.RecordBatch:
+        """All keys."""
+        return rows_to_batch(list(self._rows.values()), self.output_schema)
+
+    def take_state(self) -> bytes:
+        """The rows, and a column that numbers the touched ones."""
+        order = {key: i for i, key in enumerate(self._touched)}
+        touched = pa.array([order.get(key) for key in self._rows], pa.int64())
+        batch = self.rows().append_column("", touched)
+        return to_bytes([batch], batch.schema)
+
+    def put_state(self, state: bytes) -> None:
+        """Continue."""
+        (batch,) = from_bytes(state)
+        touched = batch.column(batch.num_columns - 1).to_pylist()
+        rows = [Row(**values) for values in batch.select(self.output_schema.names).to_pylist()]
+        keys = [tuple(key_of(row[name]) for name in self.keys) for row in rows]
+        self._rows = dict(zip(keys, rows, strict=True))
+        pairs = [(i, key) for i, key in zip(touched, keys, strict=True) if i is not None]
+        self._touched = dict.fromkeys(key for _, key in sorted(pairs, key=lambda pair: pair[0]))
+
+
+class KeyedFold(Task):
+    """A fold over the whole stream."""
+
+    def __init__(self, fold: Fold, emit: str) -> None:
+        self.fold = fold()
+        self.emit = emit
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Take rows in and say what has changed, if that is wanted."""
+        if self.emit == "each":
+            out.emit(self.fold.update_each(batch))
+            return
+        self.fold.update(batch)
+        if self.emit == "changes":
+            out.emit(self.fold.changed())
+
+    def finish(self, out: Outputs) -> None:
+        """One row per key, where that is wanted."""
+        if self.emit == "end":
+            rows = self.fold.rows()
+            for start in range(0, rows.num_rows, self.context.rows_max):
+                out.emit(rows.slice(start, self.context.rows_max))
+
+    def take_state(self) -> dict[str, bytes]:
+        """The fold's state."""
+        return {"fold": self.fold.take_state()}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue."""
+        self.fold.put_state(state["fold"])

@@ -1,0 +1,130 @@
+"""Keyed state of a user's stateful operator: a dict per key whose values can be written without pickle.
+
+Values are None, bool, int, float, str, bytes, datetime, date, timedelta, Decimal, and lists, tuples and dicts of them.
+They are written as JSON in which everything that JSON does not know is tagged. A value of another type is refused when
+it is put in, not when a checkpoint is taken an hour later; a change inside a list or dict is seen at the checkpoint.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, MutableMapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from penstock.errors import InvalidInput
+from penstock.run.operators.convert import shown
+
+DEPTH_MAX = 50
+_TAG = "$"
+_SIMPLE = (bool, int, float, str, type(None))
+
+
+class KeyState(MutableMapping[str, Any]):
+    """What the operator knows about one key; reads and writes like a dict with text keys."""
+
+    __slots__ = ("values_by_name",)
+
+    def __init__(self, values: dict[str, Any] | None = None) -> None:
+        self.values_by_name: dict[str, Any] = {} if values is None else values
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - whatever the user keeps
+        return self.values_by_name[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - whatever the user keeps
+        if type(name) is not str:
+            msg = f"state has text names but got {shown(name)}; use state[str(name)] or keep a dict under one name"
+            raise InvalidInput(msg)
+        if type(value) not in _SIMPLE:
+            encode(value, f"state {name!r}")
+        self.values_by_name[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __repr__(self) -> str:
+        return f"KeyState({self.values_by_name!r})"
+
+
+def encode(value: object, who: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+    """The value as JSON knows it."""
+    if depth > DEPTH_MAX:
+        msg = f"{who} nests more than {DEPTH_MAX} deep; flatten it"
+        raise InvalidInput(msg)
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return {_TAG: "bytes", "is": base64.b64encode(value).decode()}
+        case datetime() | date():
+            return {_TAG: type(value).__name__, "is": value.isoformat()}
+        case timedelta():
+            return {_TAG: "timedelta", "is": [value.days, value.seconds, value.microseconds]}
+        case Decimal():
+            return {_TAG: "Decimal", "is": str(value)}
+        case list():
+            return [encode(item, who, depth + 1) for item in value]
+        case tuple():
+            return {_TAG: "tuple", "is": [encode(item, who, depth + 1) for item in value]}
+        case dict():
+            pairs = [[encode(k, who, depth + 1), encode(v, who, depth + 1)] for k, v in value.items()]
+            return {_TAG: "dict", "is": pairs}
+    msg = (
+        f"{who} is {shown(value)} of type {type(value).__name__}, which cannot be saved; keep None, bool, int, float, "
+        f"str, bytes, datetime, date, timedelta, Decimal, or lists, tuples and dicts of them"
+    )
+    raise InvalidInput(msg)
+
+
+def decode(value: Any) -> Any:  # noqa: ANN401, PLR0911 - the way back from encode
+    """The value again."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner = value["is"]
+    match value[_TAG]:
+        case "bytes":
+            return base64.b64decode(inner)
+        case "datetime":
+            return datetime.fromisoformat(inner)
+        case "date":
+            return date.fromisoformat(inner)
+        case "timedelta":
+            return timedelta(*inner)
+        case "Decimal":
+            return Decimal(inner)
+        case "tuple":
+            return tuple(decode(item) for item in inner)
+        case "dict":
+            return {decode(k): decode(v) for k, v in inner}
+    msg = f"state holds a value of unknown kind {value[_TAG]!r}; it was written by a newer version"
+    raise InvalidInput(msg)
+
+
+def write_states(states: Iterable[tuple[object, KeyState]]) -> bytes:
+    """All keys and what is known about each."""
+    entries = [
+        [
+            encode(key, "key"),
+            {name: encode(value, f"state {name!r} of key {shown(key)}") for name, value in state.items()},
+        ]
+        for key, state in states
+    ]
+    return json.dumps(entries).encode()
+
+
+def read_states(data: bytes) -> list[tuple[Any, KeyState]]:
+    """The way back from `write_states`."""
+    return [
+        (decode(key), KeyState({name: decode(value) for name, value in values.items()}))
+        for key, values in json.loads(data)
+    ]

@@ -1,0 +1,205 @@
+"""Keyed aggregates in windows, on event time and on processing time.
+
+Each open window has a fold of its own. An event-time window closes when the watermark reaches its end; a row whose
+windows have all closed, or that has no time at all, goes to the late output, so no row is lost without a trace.
+Results are ordered by window, and event time goes on downstream: rows are as old as their `window_start`, and the
+watermark passed on is the start of the earliest window that is still open.
+
+A task has no clock. On processing time it folds what has arrived into a pending fold and asks to be woken at once; the
+time at which that happens is the rows' time. It also wakes at every window's end, with rows or without, because whoever
+reads it waits for its watermark.
+
+Rejected: one fold with the window's start as another key, which cannot drop a window without visiting every key.
+A row of a sliding window is folded once for each window it belongs to; panes that are merged would need folds that
+can be merged, which a user's reduce function cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, MAIN, Outputs, Task
+from penstock.run.kernels import KeyedAggregate
+from penstock.run.operators.convert import from_bytes, joined, to_bytes
+from penstock.run.operators.keyed import Fold, Folding
+from penstock.run.operators.times import TIMESTAMP, BoolArray, Window, column_times
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+_WATERMARK = "watermark"
+
+
+def windowed_schema(schema: pa.Schema, bound: pa.DataType) -> pa.Schema:
+    """The bounds first, then the columns of the fold."""
+    bounds = [pa.field(name, bound, nullable=False) for name in (WINDOW_START, WINDOW_END)]
+    return pa.schema([*bounds, *schema])
+
+
+def with_bounds(rows: pa.RecordBatch, start_us: int, size_us: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of one window with its bounds before them."""
+    bound = schema.field(0).type
+    times = [pa.array(np.full(rows.num_rows, at, dtype=np.int64)).cast(bound) for at in (start_us, start_us + size_us)]
+    return pa.RecordBatch.from_arrays([*times, *rows.columns], schema=schema)
+
+
+def assign(
+    batch: pa.RecordBatch, column: str, window: Window, watermark_us: int
+) -> tuple[list[tuple[int, pa.RecordBatch]], pa.RecordBatch | None]:
+    """The batch's rows by start of each open window they belong to, and the rows that belong to none."""
+    times, valid = column_times(batch, column)
+    lasts = np.unique(window.last_starts(times[valid])).tolist()
+    starts = {last - k * window.slide_us for last in lasts for k in range(window.copies)}
+    found: list[tuple[int, pa.RecordBatch]] = []
+    taken: BoolArray = np.zeros(len(times), dtype=np.bool_)
+    for start in sorted(starts):
+        if start + window.size_us > watermark_us:
+            members = valid & (times >= start) & (times < start + window.size_us)
+            taken |= members
+            if members.all():
+                found.append((start, batch))
+            elif members.any():
+                found.append((start, batch.filter(pa.array(members))))
+    return found, None if taken.all() else batch.filter(pa.array(~taken))
+
+
+class EventWindows(Task):
+    """A fold per event-time window."""
+
+    def __init__(self, fold: Fold, window: Window, column: str, schema: pa.Schema) -> None:
+        self.fold = fold
+        self.window = window
+        self.column = column
+        self.schema = schema
+        self.watermark_us = BEFORE_TIME_US
+        self.open_windows: dict[int, Folding | KeyedAggregate] = {}
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Fold rows into their windows; late ones go to their own output."""
+        members, late = assign(batch, self.column, self.window, self.watermark_us)
+        for start, rows in members:
+            if start not in self.open_windows:
+                self.open_windows[start] = self.fold()
+            self.open_windows[start].update(rows)
+        if late is not None:
+            out.emit(late, LATE)
+
+    def advance(self, watermark_us: int, out: Outputs) -> None:
+        """Close every window that ends at or before the watermark."""
+        self.watermark_us = max(self.watermark_us, watermark_us)
+        for start in sorted(self.open_windows):
+            if start + self.window.size_us <= watermark_us:
+                emit_rows(self, self.open_windows.pop(start).rows(), start, out)
+        out.watermark(forwarded(self.window, watermark_us))
+
+    def finish(self, out: Outputs) -> None:
+        """The end of time closes what is left."""
+        self.advance(END_OF_TIME_US, out)
+
+    def take_state(self) -> dict[str, bytes]:
+        """One entry for each open window, and the watermark."""
+        return {
+            _WATERMARK: str(self.watermark_us).encode(),
+            **{str(start): fold.take_state() for start, fold in self.open_windows.items()},
+        }
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue."""
+        self.watermark_us = int(state[_WATERMARK])
+        self.open_windows = _folds(state, self.fold)
+
+
+class ProcessingWindows(Task):
+    """A fold per window of the worker's own time."""
+
+    def __init__(self, fold: Fold, window: Window, input_schema: pa.Schema, schema: pa.Schema) -> None:
+        self.fold = fold
+        self.window = window
+        self.input_schema = input_schema
+        self.schema = schema
+        self.open_windows: dict[int, Folding | KeyedAggregate] = {}
+        self.pending: list[pa.RecordBatch] = []  # rows whose time is not known yet
+        self.now_us: int | None = None
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Keep the rows until the time is known."""
+        self.pending.append(batch)
+
+    def advance(self, watermark_us: int, out: Outputs) -> None:
+        """Event time says nothing about this operator's windows."""
+
+    def wake_at(self) -> int | None:
+        """At once when rows wait for a time, else at the end of the earliest window that can be open."""
+        if self.pending or self.now_us is None:
+            return 0
+        return self.window.first_open(self.now_us) + self.window.size_us
+
+    def wake(self, now_us: int, out: Outputs) -> None:
+        """Fold what has arrived into the windows of now, and close those that are over."""
+        # A clock that is set back must not reopen a window that has been closed.
+        now_us = max(now_us, self.now_us or now_us)
+        self.now_us = now_us
+        self._fold_pending()
+        for start in sorted(self.open_windows):
+            if start + self.window.size_us <= now_us:
+                emit_rows(self, self.open_windows.pop(start).rows(), start, out)
+        out.watermark(self.window.first_open(now_us))
+
+    def _fold_pending(self) -> None:
+        if self.pending:
+            rows = joined(self.pending, self.input_schema)
+            for start in self.window.starts_of(self.now_us or 0):
+                if start not in self.open_windows:
+                    self.open_windows[start] = self.fold()
+                self.open_windows[start].update(rows)
+            self.pending = []
+
+    def finish(self, out: Outputs) -> None:
+        """Close what is left, with the bounds it would have had."""
+        self._fold_pending()
+        for start in sorted(self.open_windows):
+            emit_rows(self, self.open_windows.pop(start).rows(), start, out)
+
+    def take_state(self) -> dict[str, bytes]:
+        """Open windows, pending rows and the time."""
+        return {
+            _WATERMARK: b"" if self.now_us is None else str(self.now_us).encode(),
+            "pending": to_bytes(self.pending, self.input_schema),
+            **{str(start): fold.take_state() for start, fold in self.open_windows.items()},
+        }
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue."""
+        self.now_us = int(state[_WATERMARK]) if state[_WATERMARK] else None
+        self.pending = from_bytes(state["pending"])
+        self.open_windows = _folds(state, self.fold)
+
+
+def emit_rows(task: EventWindows | ProcessingWindows, rows: pa.RecordBatch, start_us: int, out: Outputs) -> None:
+    """The rows of one closed window, in batches of a decent size."""
+    whole = with_bounds(rows, start_us, task.window.size_us, task.schema)
+    for at in range(0, whole.num_rows, task.context.rows_max):
+        out.emit(whole.slice(at, task.context.rows_max), MAIN)
+
+
+def forwarded(window: Window, watermark_us: int) -> int:
+    """The watermark of rows that are as old as their window's start."""
+    if watermark_us >= END_OF_TIME_US or watermark_us <= BEFORE_TIME_US:
+        return watermark_us
+    return window.first_open(watermark_us)
+
+
+def bound_type(schema: pa.Schema, column: str | None) -> pa.DataType:
+    """The type of window bounds: that of the event-time column in microseconds, or Spark's timestamp."""
+    return TIMESTAMP if column is None else pa.timestamp("us", tz=schema.field(column).type.tz)
+
+
+def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding | KeyedAggregate]:
+    found: dict[int, Folding | KeyedAggregate] = {}
+    for name, data in state.items():
+        if name.lstrip("-").isdigit():
+            found[int(name)] = fold()
+            found[int(name)].put_state(data)
+    return found

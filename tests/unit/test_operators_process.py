@@ -1,0 +1,238 @@
+"""The stateful operator: state, timers of both times, and what cannot be saved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from flow_kit import US, Recorder, cut, cuts, drive, opened
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidInput, RowError
+from penstock.flow.schema import parse_schema
+from penstock.run.kernels import Row
+from penstock.run.operators.keyed_state import KeyState, read_states, write_states
+from penstock.run.operators.process import Emit, Process, Stateful, Timers
+from penstock.run.operators.times import time_us
+
+SCHEMA = parse_schema("user string, time timestamp")
+GAP = timedelta(microseconds=10)
+
+
+class Sessions(Stateful):
+    """A visit ends when its user has been silent for the gap."""
+
+    schema = "user string, visits bigint, last timestamp"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        state["visits"] = state.get("visits", 0) + 1
+        state["last"] = max(state.get("last", row.time), row.time)
+        timers.clear()
+        timers.at(state["last"] + GAP)
+
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
+        assert time == state["last"] + GAP
+        emit((key, state["visits"], state["last"]))
+        state.clear()
+
+
+def batch_of(values: list) -> pa.RecordBatch:
+    columns = [pa.array([v[0] for v in values], pa.string()), pa.array([v[1] for v in values], pa.int64()).cast(US)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def build(kind: type[Stateful], keys: tuple[str, ...] = ("user",)) -> partial:
+    return partial(Process, kind, keys, parse_schema(kind.schema))
+
+
+@given(
+    values=st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 100)), max_size=30),
+    sizes=cuts,
+    move_at=st.one_of(st.none(), st.integers(0, 10)),
+)
+def test_sessions_by_event_time(values: list, sizes: list, move_at: int | None) -> None:
+    """The same by hand: rows of a batch first, then whoever the watermark has left behind."""
+    steps: list = []
+    expected: Counter = Counter()
+    open_sessions: dict = {}
+    seen, newest = 0, -1
+    for piece in cut(batch_of(values), sizes):
+        for user, time in values[seen : seen + piece.num_rows]:
+            visits, last = open_sessions.get(user, (0, time))
+            open_sessions[user] = (visits + 1, max(last, time))
+            newest = max(newest, time)
+        seen += piece.num_rows
+        steps += [piece, newest]
+        for user, (visits, last) in list(open_sessions.items()):
+            if last + 10 <= newest:
+                expected[user, visits, last] += 1
+                del open_sessions[user]
+    expected.update((user, *session) for user, session in open_sessions.items())
+    assert drive(build(Sessions), steps, move_at=move_at).bag() == expected
+
+
+class Reminder(Stateful):
+    schema = "user string, at timestamp"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        timers.after("5 us")
+
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
+        emit({"at": time, "user": key})
+
+
+def test_processing_timers_count_from_when_the_time_is_known() -> None:
+    task, out = opened(build(Reminder)), Recorder()
+    assert task.wake_at() is None
+    task.process(batch_of([("a", 0), ("a", 1), ("b", 2)]), 0, out)
+    assert task.wake_at() == 0
+    task.wake(100, out)
+    assert task.wake_at() == 105
+    state = task.take_state()
+    task = opened(build(Reminder))
+    task.put_state(state)
+    task.wake(104, out)
+    assert out.rows() == []
+    task.wake(105, out)
+    assert out.rows() == [("a", 105), ("b", 105)]
+    assert task.wake_at() is None
+    task.process(batch_of([("c", 0)]), 0, out)
+    task.finish(out)
+    assert len(out.rows()) == 2, "processing time ends with the stream"
+
+
+class Totals(Stateful):
+    schema = "user string, time timestamp, n bigint"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        assert key == (row.user, row.time)
+        state["n"] = state.get("n", 0) + 1
+
+    def on_end(self, key: object, state: KeyState, emit: Emit) -> None:
+        emit((*key, state["n"]))
+
+
+@given(
+    values=st.lists(st.tuples(st.sampled_from(["a", None]), st.integers(0, 3)), max_size=30),
+    sizes=cuts,
+    move_at=st.one_of(st.none(), st.integers(0, 10)),
+)
+def test_keys_of_several_columns_and_the_last_word(values: list, sizes: list, move_at: int | None) -> None:
+    out = drive(build(Totals, ("user", "time")), cut(batch_of(values), sizes), move_at=move_at)
+    assert out.bag() == Counter((*key, n) for key, n in Counter(values).items())
+
+
+def test_keys_without_state_are_forgotten() -> None:
+    task, out = opened(build(Sessions)), Recorder()
+    task.process(batch_of([("a", 0)]), 0, out)
+    assert len(task.states) == 1
+    task.advance(10, out)
+    assert not task.states
+    assert out.watermarks == [10]
+
+
+class Broken(Stateful):
+    schema = "user string"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        state["f"] = lambda: None if key == "a" else 1 / 0
+
+
+class Raising(Stateful):
+    schema = "user string"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        raise KeyError(key)
+
+
+class Wrong(Stateful):
+    schema = "user bigint"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        emit((key,))
+
+
+class Restless(Stateful):
+    schema = "user string"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        timers.at(0)
+
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
+        timers.at(0)
+
+
+def test_values_that_cannot_be_saved_are_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match=r"state 'f' is <function .* of type function, which cannot be saved"):
+        opened(build(Broken)).process(batch_of([("a", 0)]), 0, Recorder())
+    with pytest.raises(InvalidInput, match=r"state has text names but got 3"):
+        KeyState()[3] = 1  # type: ignore[index]
+
+
+def test_errors_name_the_row() -> None:
+    with pytest.raises(RowError, match=r"row 0, Row\(user='a'.*KeyError: 'a'"):
+        opened(build(Raising)).process(batch_of([("a", 0)]), 0, Recorder())
+    with pytest.raises(InvalidInput, match=r"column 'user' is declared int64 but got 'a'"):
+        opened(build(Wrong)).process(batch_of([("a", 0)]), 0, Recorder())
+
+
+def test_a_timer_that_sets_itself_again_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.run.operators.process.TIMERS_PER_STEP_MAX", 50)
+    task = opened(build(Restless))
+    task.process(batch_of([("a", 0)]), 0, Recorder())
+    with pytest.raises(RuntimeError, match="more than 50 timers fired at once"):
+        task.advance(5, Recorder())
+
+
+simple = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(UTC)),
+    st.dates(),
+    st.timedeltas(),
+    st.decimals(allow_nan=False, allow_infinity=False),
+)
+values = st.recursive(
+    simple,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.integers(), st.dates()), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+@given(kept=st.dictionaries(st.text(max_size=4), values, max_size=4), key=simple)
+def test_every_allowed_value_survives(kept: dict, key: object) -> None:
+    state = KeyState()
+    state.update(kept)
+    ((found_key, found),) = read_states(write_states([(key, state)]))
+    assert found_key == key
+    assert type(found_key) is type(key)
+    assert dict(found) == kept
+    assert [type(value) for value in found.values()] == [type(value) for value in kept.values()]
+
+
+def test_a_value_changed_inside_a_list_is_checked_when_it_is_saved() -> None:
+    state = KeyState()
+    state["list"] = []
+    state["list"].append(object())
+    with pytest.raises(InvalidInput, match=r"state 'list' of key 'k' is <object"):
+        write_states([("k", state)])
+
+
+def test_moments() -> None:
+    assert time_us(datetime(1970, 1, 2, tzinfo=UTC)) == time_us(date(1970, 1, 2)) == 86_400_000_000
+    assert time_us(datetime(1970, 1, 1, 0, 0, 1)) == 1_000_000
+    assert Decimal(time_us(5)) == 5
