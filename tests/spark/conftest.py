@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from footprint import Footprint
 from pyspark.sql import SparkSession
 
 from penstock.deploy import local_session
-from penstock.deploy.rendezvous import wait_until
 
 MASTERS = ("local[4]", "local-cluster[2,2,1024]")
 
@@ -19,28 +16,10 @@ MASTERS = ("local[4]", "local-cluster[2,2,1024]")
 @pytest.fixture(scope="session", params=MASTERS)
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with four slots; pytest runs all tests of one master before it makes the next."""
-    session = local_session(request.param)
+    # Short-lived JVMs: the optimising compiler would cost more than it brings.
+    session = local_session(request.param, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     yield session
     session.stop()
-
-
-class Footprint:
-    """What this process and its Spark workers hold besides what they held before."""
-
-    def __init__(self) -> None:
-        self._before = self._now()
-
-    def assert_gone(self) -> None:
-        """Fail unless sockets, threads and temporary folders of jobs disappear within seconds."""
-        gone = wait_until(lambda: self._now() <= self._before, seconds=15.0)
-        assert gone, f"left behind: {sorted(self._now() - self._before)}"
-
-    def _now(self) -> set[str]:
-        held = {f"thread {thread.name}" for thread in threading.enumerate() if thread.name.startswith("penstock")}
-        held |= {f"folder {path}" for path in Path("/tmp").glob("penstock-results-*")}  # noqa: S108
-        for pid in [os.getpid(), *python_workers()]:
-            held |= {f"listening {pid} {port}" for port in _listening(pid)}
-        return held
 
 
 @pytest.fixture
@@ -49,26 +28,9 @@ def footprint() -> Footprint:
     return Footprint()
 
 
-def python_workers() -> list[int]:
-    """Processes forked from PySpark's daemons below this process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"penstock.deploy.daemon" in words:
-                found.append(int(entry.name))
-    return found
-
-
-def _listening(pid: int) -> set[int]:
-    """Ports on which a process listens."""
-    try:
-        sockets = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-        lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return set()
-    rows = [line.split() for line in lines]
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under xdist (`--dist loadgroup`) all tests of one master run in one process, where they share its session."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and "spark" in callspec.params:
+            item.add_marker(pytest.mark.xdist_group(str(callspec.params["spark"])))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Footprint
+from footprint import Footprint
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.deploy import Job, run_topology, start_topology

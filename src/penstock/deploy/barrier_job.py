@@ -85,7 +85,7 @@ class Action:
                 map_in_arrow(self._frame.repartition(self._workers), self._call.on_batches, STATUS_SCHEMA).collect()
             if self._frame is None or self._nobody_came():
                 self._run_without_input()
-        except Exception as error:  # noqa: BLE001 # Spark's, py4j's or ours: the job's outcome tells them apart
+        except Exception as error:  # Spark's, py4j's or ours: the job's outcome tells them apart
             self.error = error
         finally:
             self._ended.set()

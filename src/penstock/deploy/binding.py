@@ -163,7 +163,7 @@ def pinned(
     workers_on: Mapping[str, Sequence[int]],
     profile: Profile | None = None,
 ) -> Plan:
-    """The plan with task i of every `one_per_worker` operator on worker i, where Spark hands its rows, and costed anew."""
+    """The plan with task i of every `one_per_worker` operator on worker i, where its rows are, costed anew."""
     moved = {
         f"{operator.name}/{i}": Slot(nodes[i], workers_on[nodes[i]].index(i))
         for operator in dataflow.operators

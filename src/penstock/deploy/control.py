@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from penstock.deploy.messages import HEADER, Fault, Hello, decode, decode_deployment, encode, proof
 from penstock.run.worker import Cancelled, Deployment
@@ -173,7 +173,7 @@ class DriverLine:
         except (flight.FlightError, OSError, pa.ArrowException) as error:
             self._broken = error
 
-    def _open(self, kind: str, name: str, schema: pa.Schema) -> Any:
+    def _open(self, kind: str, name: str, schema: pa.Schema) -> Any:  # noqa: ANN401 # Flight has no types
         descriptor = flight.FlightDescriptor.for_path(kind, name)
         writer, _ = self._client.do_put(descriptor, schema, self._options("data", "put", None))
         return writer
@@ -183,6 +183,6 @@ class DriverLine:
         results = list(self._client.do_action(action, self._options(lane, "action", CALL_SECONDS)))
         return decode(results[0].body.to_pybytes())
 
-    def _options(self, lane: str, method: str, seconds: float | None) -> Any:
+    def _options(self, lane: str, method: str, seconds: float | None) -> Any:  # noqa: ANN401
         shown = proof(self._key, self._worker, lane, method, next(self._numbers[lane]))
         return flight.FlightCallOptions(timeout=seconds, headers=[(HEADER.encode(), shown.encode())])

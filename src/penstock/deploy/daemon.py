@@ -9,12 +9,12 @@ Nothing is called here that could start a thread: threads do not survive a fork.
 
 from __future__ import annotations
 
-import pyarrow  # noqa: F401
+import pyarrow
 import pyarrow.flight  # noqa: F401
 import pyspark.daemon
-import pyspark.worker  # noqa: F401
+import pyspark.worker
 
-import penstock.deploy.worker_main  # noqa: F401
+import penstock.deploy.worker_main
 import penstock.run.kernels  # noqa: F401
 
 if __name__ == "__main__":

@@ -22,12 +22,14 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
     Slots that look taken are looked at again for a while: the figure lags behind, and short queries end.
     """
     context = spark.sparkContext
-    expected = _expected_slots(context.master)
-    wait_until(lambda: _slots(context) >= (expected or workers + 1), REGISTER_SECONDS if _may_grow(context) else 0.0)
+    master = str(context.master)
+    expected = _expected_slots(master)
+    patience = 0.0 if _in_one_process(context) else REGISTER_SECONDS
+    wait_until(lambda: _slots(context) >= (expected or workers + 1), patience)
     wait_until(lambda: _slots(context) - _busy(context) > workers, SETTLE_SECONDS if _busy(context) else 0.0)
     conf = context.getConf()
     return Facts(
-        master=context.master,
+        master=master,
         spark_version=context.version,
         slots=_slots(context),
         busy=_busy(context),
@@ -39,7 +41,7 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
 
 def driver_host(context: SparkContext) -> str:
     """The address at which executors reach the driver: loopback where they live in its process."""
-    if context.master.startswith("local["):
+    if _in_one_process(context):
         return "127.0.0.1"
     return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
 
@@ -50,11 +52,11 @@ def _expected_slots(master: str) -> int | None:
     return int(found[1]) * int(found[2]) if found else None
 
 
-def _may_grow(context: SparkContext) -> bool:
-    return not re.match(r"local(\[[^-]|$)", context.master)
+def _in_one_process(context: SparkContext) -> bool:
+    return re.match(r"local(\[|$)", str(context.master)) is not None
 
 
-def _java(context: SparkContext) -> Any:
+def _java(context: SparkContext) -> Any:  # noqa: ANN401 # an object of the JVM
     return context._jsc.sc()
 
 

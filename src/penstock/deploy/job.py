@@ -200,8 +200,8 @@ class Job:
             if self._error is not None:
                 raise self._error
         msg = (
-            f"topology {self.name!r} waited {patience:g} s for {self._order.workers} workers but {len(roll.hellos)} came; "
-            "other queries may hold the slots"
+            f"topology {self.name!r} waited {patience:g} s for {self._order.workers} workers but {len(roll.hellos)} "
+            "came; other queries may hold the slots"
         )
         raise JobFailed(msg)
 

@@ -75,8 +75,8 @@ def _died(reports: Reports, died: Sequence[int]) -> JobFailed:
     tasks = [task for task, runs_on in deployment.worker_of.items() if runs_on == worker] if deployment else []
     shown = ", ".join(tasks[:TASKS_SHOWN_MAX]) + (" ..." if len(tasks) > TASKS_SHOWN_MAX else "")
     return JobFailed(
-        f"topology {reports.topology!r}: worker {worker} (pid {hello.pid}, node {node!r}) died without a word, with tasks "
-        f"{shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code. "
+        f"topology {reports.topology!r}: worker {worker} (pid {hello.pid}, node {node!r}) died without a word, with "
+        f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code. "
         f"Spark says: {_brief(reports.spark_error or 'nothing')}",
         worker=worker,
         node=node,

@@ -49,7 +49,8 @@ def session_faults(facts: Facts) -> list[str]:
         faults.append(f"Spark is {facts.spark_version}; Penstock needs 4.0 or newer")
     if facts.dynamic_allocation:
         faults.append(
-            "spark.dynamicAllocation.enabled is true, and barrier stages are refused under it; start the session with false"
+            "spark.dynamicAllocation.enabled is true, and Spark refuses barrier stages under it; "
+            "start the session with false"
         )
     if facts.speculation:
         faults.append("spark.speculation is true, and a worker must not run twice; start the session with false")
@@ -80,7 +81,7 @@ def decide_workers(
     if needed > available:
         raise NotEnoughSlots(_too_few(facts, topology, needed, take_last_slot))
     workers = needed if wanted is not None else min(available, papers_workers(facts, tasks, tasks_per_worker))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if facts.slots - facts.busy - workers == 0:
         notes = (f"topology {topology!r} takes the last free slot: other queries of this session wait until it ends",)
     return workers, notes
@@ -105,10 +106,11 @@ def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> 
     plural = "" if needed == 1 else "s"
     offers = f"master {facts.master!r} offers {facts.slots} slot{'' if facts.slots == 1 else 's'}"
     taken = f", {facts.busy} of them busy," if facts.busy else ""
+    needs = f"topology {topology!r} needs {needed} worker{plural}"
     if take_last_slot:
-        return f"topology {topology!r} needs {needed} worker{plural} but {offers}{taken.rstrip(',')}; lower tasks or raise the master's slots"
+        return f"{needs} but {offers}{taken.rstrip(',')}; lower tasks or raise the master's slots"
     return (
-        f"topology {topology!r} needs {needed} worker{plural} but {offers}{taken} and one stays free for other queries; "
+        f"{needs} but {offers}{taken} and one stays free for other queries; "
         "lower tasks, raise the master's slots, or pass take_last_slot=True"
     )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from penstock.deploy.messages import BATCH_BYTES_MAX, HEADER, REPORT_BYTES_MAX, Doorkeeper, Fault, Hello, decode, encode
 
@@ -126,7 +126,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def __init__(self, doorkeeper: Doorkeeper) -> None:
         self._doorkeeper, self._lock = doorkeeper, threading.Lock()
 
-    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> _Caller:
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> _Caller:  # noqa: ANN401 # Flight has no types
         shown = headers.get(HEADER, [""])[0]
         method = {flight.FlightMethod.DO_ACTION: "action", flight.FlightMethod.DO_PUT: "put"}.get(info.method)
         with self._lock:
@@ -153,7 +153,7 @@ class ControlServer(flight.FlightServerBase):  # type: ignore[misc]
         location = f"grpc://[{host}]:0" if ":" in host else f"grpc://{host}:0"
         super().__init__(location, middleware={"gate": _Gate(Doorkeeper(key, workers_max))})
 
-    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:  # noqa: ANN401
         """`hello`, `orders`, `commands`, `fault` and `done`."""
         worker = context.get_middleware("gate").worker
         try:
@@ -180,7 +180,7 @@ class ControlServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise ValueError(msg)
         return {}
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ANN401
         """Rows of a collecting sink or of the metric log."""
         worker = context.get_middleware("gate").worker
         kind, name = (part.decode() for part in descriptor.path)

@@ -49,8 +49,12 @@ def local_session(
     app_name: str = "penstock",
     config: Mapping[str, str] | None = None,
     log_level: str = "OFF",
+    java_options: str = "",
 ) -> SparkSession:
-    """A new Spark session with this master, or the active one when there is one already."""
+    """A new Spark session with this master, or the active one when there is one already.
+
+    `java_options` go to the driver's and the executors' JVM, unless this process has started its JVM before.
+    """
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -60,12 +64,12 @@ def local_session(
     # The JVM and every executor JVM read their logging from here; setLogLevel would reach the driver only.
     logging = home / "log4j2.properties"
     logging.write_text(_LOGGING.format(level=log_level))
-    java_options = f"-Dlog4j2.configurationFile={logging} -Djava.io.tmpdir={home}"
+    options = f"-Dlog4j2.configurationFile={logging} -Djava.io.tmpdir={home} {java_options}".strip()
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": java_options,
-        "spark.executor.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": options,
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.python.daemon.module": "penstock.deploy.daemon",

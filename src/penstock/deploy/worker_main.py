@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -58,7 +58,7 @@ class WorkerCall:
     loopback: bool  # executors live in the driver's process
     frame: str | None = None  # the operator that reads what Spark hands in
 
-    def on_partition(self, _: Iterator[object]) -> Iterator[tuple[int, str]]:
+    def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.barrier().mapPartitions`: sources read for themselves."""
         yield run_worker(self, None)
 
@@ -86,7 +86,7 @@ class PulledInput:
             for batch in batches:
                 self._queue.put(batch)
             self._queue.put(None)
-        except BaseException as error:  # noqa: BLE001 # it is raised again where it is read
+        except BaseException as error:  # it is raised again where it is read
             self._queue.put(error)
 
     def __iter__(self) -> PulledInput:
@@ -172,7 +172,7 @@ def _work(
         line.flush()
     except Cancelled:
         return "cancelled"
-    except Exception as error:  # noqa: BLE001 # every failure is reported, and one of ours as well
+    except Exception as error:  # every failure is reported, and one of ours as well
         line.fault(_fault(error, me, node))
         return "failed"
     return "finished"
