@@ -8,7 +8,6 @@ removed when the process ends; nothing is left in site-packages.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import os
@@ -17,11 +16,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.deploy.private_folder import PrivateFolder
 from penstock.errors import UnfitSession
 
 if TYPE_CHECKING:
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 
-# Spark announces a change of level on stderr unless its shell's logger has the root's level already.
+# Spark announces a change of level on stderr unless its gateway's logger has the root's level already.
 _LOGGING = """rootLogger.level = {level}
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = {level}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -60,7 +59,7 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None and active.sparkContext._jsc is not None:  # a stopped context keeps its session
         return active
-    home = _private_folder()
+    home = _private_folder().path
     # The JVM and every executor JVM read their logging from here; setLogLevel would reach the driver only.
     logging = home / "log4j2.properties"
     logging.write_text(_LOGGING.format(level=log_level))
@@ -94,12 +93,11 @@ def local_session(
 
 
 @functools.cache
-def _private_folder() -> Path:
+def _private_folder() -> PrivateFolder:
     """One folder for the life of this process: PySpark keeps its JVM, and with it what it was told first."""
-    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))  # mkdtemp makes it 0700
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    _prepare_environment(home)
-    return home
+    folder = PrivateFolder("spark")
+    _prepare_environment(folder.path)
+    return folder
 
 
 def _prepare_environment(home: Path) -> None:

@@ -1,20 +1,19 @@
 """Rows of collecting sinks on their way to a DataFrame: one Arrow file per sink in a private folder of the driver.
 
-The driver's memory stays bounded however much comes; reading maps the file. A temporary folder of mode 0700 that is
-removed when its results have been handed over, when the job fails, or when the process ends.
+The driver's memory stays bounded however much comes; reading maps the file. The folder is removed when
+its results have been handed over, when the job fails, or when the process ends.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from penstock.deploy.private_folder import PrivateFolder
 
 
 class ResultSpool:
@@ -22,22 +21,16 @@ class ResultSpool:
 
     def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
         self.schemas = dict(schemas)
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-results-"))  # mkdtemp makes it 0700
+        self._folder = PrivateFolder("results")
         self._writers: dict[str, Any] = {}
         self._lock = threading.Lock()
         self.rows = dict.fromkeys(self.schemas, 0)
-        self._remove = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
-
-    @property
-    def folder(self) -> Path:
-        """Where the files are."""
-        return self._folder
 
     def take(self, sink: str, batch: pa.RecordBatch) -> None:
         """Append rows; KeyError for a sink that the job does not have."""
         schema = self.schemas[sink]
         with self._lock:
-            if not self._remove.alive:
+            if not self._folder.alive:
                 return  # the job has been cancelled meanwhile
             if sink not in self._writers:
                 self._writers[sink] = pa.ipc.new_stream(str(self._path(sink)), schema)
@@ -57,7 +50,7 @@ class ResultSpool:
         with self._lock:
             for writer in self._writers.values():
                 writer.close()
-            self._remove()
+            self._folder.remove()
 
     def _path(self, sink: str) -> Path:
-        return self._folder / f"{list(self.schemas).index(sink)}.arrow"
+        return self._folder.path / f"{list(self.schemas).index(sink)}.arrow"
