@@ -29,17 +29,18 @@ class Footprint:
 
 
 def python_workers() -> list[int]:
-    """Processes forked from PySpark's daemons below this process."""
-    found = []
+    """Processes forked from PySpark's daemons; the daemons themselves are Spark's own affair."""
+    daemons_and_workers: dict[int, int] = {}  # process -> parent
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if b"penstock.deploy.daemon" in words:
-                found.append(int(entry.name))
-    return found
+                daemons_and_workers[int(entry.name)] = parent
+    return [process for process, parent in daemons_and_workers.items() if parent in daemons_and_workers]
 
 
 def _listening(pid: int) -> set[int]:

@@ -74,9 +74,9 @@ def test_a_recorded_call_cannot_be_played_back(server: ControlServer) -> None:
 
 
 def test_other_doors_of_flight_are_shut(server: ControlServer) -> None:
-    with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
-        with pytest.raises(flight.FlightUnauthenticatedError):
-            list(client.list_flights())
+    client = flight.FlightClient(f"grpc://127.0.0.1:{server.port}")
+    with client, pytest.raises(flight.FlightUnauthenticatedError):
+        list(client.list_flights())
 
 
 @pytest.mark.parametrize(

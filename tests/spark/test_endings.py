@@ -42,16 +42,20 @@ job.wait()
 
 
 def test_a_worker_that_does_not_obey_is_killed_by_spark(
-    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    inside = tmp_path / "inside"
+
     def hang(index: int, tasks: int) -> Iterator[tuple[int]]:
         yield (1,)
+        inside.touch()
         time.sleep(3600)
 
     monkeypatch.setattr(job, "OBEY_SECONDS", 0.2)
     top = ps.Topology("hangs")
     top.source("numbers", io.generator(hang, "n bigint")).sink("out", io.collect())
     hung = start_topology(top, spark, scheduler="even", workers=2)
+    assert wait_until(inside.exists, seconds=60)
     hung.cancel()
     assert hung.status == "cancelled"
     assert wait_until(lambda: not any(Path(f"/proc/{w.pid}").exists() for w in _hung_workers(hung)), seconds=30)
