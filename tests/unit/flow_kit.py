@@ -1,4 +1,4 @@
-"""What operator tests share: recorded outputs, random cuts into batches, and a run that moves its state on the way."""
+"""What tests of operators and flows share: recorded outputs, random cuts, moved state, and a whole flow in one call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.run.contract import END_OF_TIME_US, MAIN, Task, TaskContext
+from penstock.flow.dataflow import Dataflow
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, SourceTask, Task, TaskContext
+from penstock.run.routing import Router
 
 US = pa.timestamp("us", tz="UTC")
 
@@ -93,3 +95,84 @@ def drive(
         task.finish(out)
     task.close()
     return out
+
+
+class WholeFlow:
+    """Runs a dataflow to its end by plain calls: batches are handed on at once, time stands still.
+
+    What `collect` sinks get is in `rows`, by sink.
+    """
+
+    def __init__(self, flow: Dataflow, *, rows_max: int = 4096, now_us: int = 0, **settings: object) -> None:
+        self.flow, self.now_us = flow, now_us
+        self.delivered: dict[str, list[pa.RecordBatch]] = {}
+        settings = {"deliver": lambda name, batch: self.delivered.setdefault(name, []).append(batch), **settings}
+        self.tasks: dict[tuple[str, int], Task] = {}
+        self.edges: dict[tuple[str, int], list] = {}  # sender -> (output, router, reader, port)
+        self.marks: dict[tuple[str, int], dict] = {}  # reader -> watermark by sender and port
+        for spec in flow.operators:
+            for index in range(spec.tasks):
+                task = spec.build()
+                task.open(TaskContext(spec.name, index, spec.tasks, rows_max=rows_max, settings=settings))
+                self.tasks[spec.name, index] = task
+                self.edges[spec.name, index] = []
+                self.marks[spec.name, index] = {}
+            for port, read in enumerate(spec.inputs):
+                senders = flow.operator(read.operator).tasks
+                for sender in range(senders):
+                    router = Router(
+                        read.grouping,
+                        targets=range(spec.tasks),
+                        local=[i % 2 == sender % 2 for i in range(spec.tasks)],
+                        index=sender,
+                        tasks=senders,
+                    )
+                    self.edges[read.operator, sender].append((read.output, router, spec.name, port))
+                    for index in range(spec.tasks):
+                        self.marks[spec.name, index][read.operator, read.output, sender, port] = BEFORE_TIME_US
+
+    def run(self) -> WholeFlow:
+        sources = [place for place, task in self.tasks.items() if isinstance(task, SourceTask)]
+        while sources:
+            for place in list(sources):
+                polled = self.tasks[place].poll(self.now_us, _Handed(self, place))  # type: ignore[attr-defined]
+                self.now_us = max(self.now_us, polled.wait_until_us or 0)
+                if polled.ended:
+                    sources.remove(place)
+        for spec in self.flow.operators:
+            for index in range(spec.tasks):
+                out = _Handed(self, (spec.name, index))
+                if spec.inputs:
+                    self.tasks[spec.name, index].advance(END_OF_TIME_US, out)
+                self.tasks[spec.name, index].finish(out)
+                self.tasks[spec.name, index].close()
+        return self
+
+    def rows(self, sink: str = "out") -> list[tuple[Any, ...]]:
+        return [row for batch in self.delivered.get(sink, []) for row in rows_of(batch)]
+
+
+class _Handed:
+    """One task's outputs."""
+
+    def __init__(self, whole: WholeFlow, place: tuple[str, int]) -> None:
+        self.whole, self.place = whole, place
+
+    def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
+        assert batch.schema.equals(self.whole.flow.operator(self.place[0]).outputs[output]), "not the declared schema"
+        for name, router, reader, port in self.whole.edges[self.place]:
+            if name == output:
+                for index, part in router.route(batch):
+                    task, out = self.whole.tasks[reader, index], _Handed(self.whole, (reader, index))
+                    task.process(part, port, out)
+                    if task.wake_at() is not None and (task.wake_at() or 0) <= self.whole.now_us:
+                        task.wake(self.whole.now_us, out)
+
+    def watermark(self, time_us: int) -> None:
+        for name, router, reader, port in self.whole.edges[self.place]:
+            for index in router.targets if name == MAIN else ():
+                marks = self.whole.marks[reader, index]
+                before = min(marks.values())
+                marks[self.place[0], name, self.place[1], port] = time_us
+                if min(marks.values()) > before:
+                    self.whole.tasks[reader, index].advance(min(marks.values()), _Handed(self.whole, (reader, index)))

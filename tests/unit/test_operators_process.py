@@ -168,7 +168,7 @@ class Restless(Stateful):
 
 
 def test_values_that_cannot_be_saved_are_refused_at_once() -> None:
-    with pytest.raises(InvalidInput, match=r"state 'f' is <function .* of type function, which cannot be saved"):
+    with pytest.raises(RowError, match=r"row 0, .*state 'f' is <function .* of type function, which cannot be saved"):
         opened(build(Broken)).process(batch_of([("a", 0)]), 0, Recorder())
     with pytest.raises(InvalidInput, match=r"state has text names but got 3"):
         KeyState()[3] = 1  # type: ignore[index]

@@ -60,9 +60,12 @@ def parse_schema(ddl: str | pa.Schema) -> pa.Schema:
 def to_ddl(schema: pa.Schema) -> str:
     """The DDL string of an Arrow schema, which Spark and `parse_schema` both read."""
     return ", ".join(
-        f"`{field.name.replace('`', '``')}` {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}"
-        for field in schema
+        f"{_quoted(field.name)} {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in schema
     )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -72,7 +75,7 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        inner = ", ".join(f"`{field.name}`: {type_name(field.type)}" for field in kind)
+        inner = ", ".join(f"{_quoted(field.name)}: {type_name(field.type)}" for field in kind)
         return f"struct<{inner}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"

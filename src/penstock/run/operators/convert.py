@@ -20,13 +20,26 @@ VALUE_SHOWN_MAX = 80
 
 def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
     """One batch from rows: dicts by column name, tuples by position, a lone value where there is one column."""
-    names = schema.names
-    columns: list[list[object]] = [[] for _ in names]
-    for row in rows:
-        for column, value in zip(columns, _values(row, schema, names), strict=True):
-            column.append(value)
+    columns = _plain_columns(rows, schema.names)
+    if columns is None:
+        shaped = [_values(row, schema, schema.names) for row in rows]
+        columns = list(zip(*shaped, strict=True)) or [()] * len(schema)
     arrays = [_column(values, field) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _plain_columns(rows: Sequence[object], names: Sequence[str]) -> list[Sequence[object]] | None:
+    """Columns of rows that are all tuples, all dicts or all lone text, without a step for each row; else None."""
+    kinds = set(map(type, rows))
+    if kinds == {tuple}:
+        tuples: Any = rows
+        return list(zip(*tuples, strict=True)) if set(map(len, tuples)) == {len(names)} else None
+    if kinds == {dict}:
+        dicts: Any = rows
+        if set(map(len, dicts)) != {len(names)} or any(name not in row for row in dicts for name in names):
+            return None
+        return [[row[name] for row in dicts] for name in names]
+    return [rows] if kinds == {str} and len(names) == 1 else None
 
 
 def _values(row: object, schema: pa.Schema, names: Sequence[str]) -> Iterable[object]:
@@ -48,7 +61,7 @@ def _values(row: object, schema: pa.Schema, names: Sequence[str]) -> Iterable[ob
     raise InvalidInput(msg)
 
 
-def _column(values: list[object], field: pa.Field) -> pa.Array:
+def _column(values: Sequence[object], field: pa.Field) -> pa.Array:
     try:
         array = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -60,7 +73,7 @@ def _column(values: list[object], field: pa.Field) -> pa.Array:
     return array
 
 
-def _misfit(values: list[object], kind: pa.DataType) -> str:
+def _misfit(values: Sequence[object], kind: pa.DataType) -> str:
     for value in values:
         try:
             pa.array([value], kind)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import RowError
+from penstock.errors import InvalidInput
+from penstock.run import kernels
 from penstock.run.aggregates import key_of, output_schema
 from penstock.run.contract import Outputs, Task
 from penstock.run.kernels import Aggregate, KeyedAggregate, Row
@@ -103,29 +104,31 @@ class Reducer(Folding):
         return rows_to_batch(running, self.output_schema)
 
     def _fold(self, batch: pa.RecordBatch, running: list[object] | None) -> None:
-        for i, values in enumerate(batch.to_pylist()):
-            row = Row(**values)
-            key = tuple(key_of(values[name]) for name in self.keys)
+        positions = [batch.schema.get_field_index(name) for name in self.keys]
+
+        def step(row: Row) -> bool:
+            key = tuple([key_of(row[position]) for position in positions])
             so_far = self._rows.get(key)
-            self._rows[key] = value = row if so_far is None else self._step(so_far, row, i)
+            self._rows[key] = value = row if so_far is None else self._reduced(so_far, row)
             self._touched[key] = None
             if running is not None:
                 running.append(value)
+            return True
 
-    def _step(self, so_far: Row, row: Row, index: int) -> Row:
-        """One call of the user's function; its result has the keys of the row, whatever it says."""
-        try:
-            made = self.function(so_far, row)
-            names = self.output_schema.names
-            if not isinstance(made, Row):
-                made = Row(**(made if isinstance(made, Mapping) else dict(zip(names, made, strict=True))))
-            if list(made.keys()) != names:
-                made = Row(**{name: made[name] for name in names})
-        except Exception as error:
-            raise RowError(index, shown(row), error) from error
+        # A filter that keeps everything is the core's loop over rows, and names the row in an error.
+        kernels.filter_rows(step, batch)
+
+    def _reduced(self, so_far: Row, row: Row) -> Row:
+        """One call of the user's function; its result must have the keys of the row."""
+        made = self.function(so_far, row)
+        names = self.output_schema.names
+        if not isinstance(made, Row):
+            made = Row(**(made if isinstance(made, Mapping) else dict(zip(names, made, strict=True))))
+        if list(made.keys()) != names:
+            made = Row(**{name: made[name] for name in names})
         if any(key_of(made[name]) != key_of(row[name]) for name in self.keys):
-            cause = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
-            raise RowError(index, shown(row), cause)
+            msg = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
+            raise InvalidInput(msg)
         return made
 
     def changed(self) -> pa.RecordBatch:

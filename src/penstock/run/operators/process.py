@@ -25,11 +25,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, RowError
+from penstock.run import kernels
 from penstock.run.aggregates import key_of
 from penstock.run.contract import END_OF_TIME_US, Outputs, Task, TaskContext
 from penstock.run.kernels import Row
-from penstock.run.operators.convert import rows_to_batch, shown
+from penstock.run.operators.convert import rows_to_batch
 from penstock.run.operators.keyed_state import KeyState, decode, encode, read_states, write_states
 from penstock.run.operators.times import Duration, moment_of, parse_duration_us, time_us
 
@@ -156,17 +156,18 @@ class Process(Task):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Every row to the user's `on_row`."""
-        for i, values in enumerate(batch.to_pylist()):
-            row = Row(**values)
-            key = values[self.keys[0]] if len(self.keys) == 1 else tuple(values[name] for name in self.keys)
-            state = self._state(key)
-            try:
-                self.user.on_row(key, row, state, self.timers, self.emitted.append)
-            except PenstockError:
-                raise
-            except Exception as error:
-                raise RowError(i, shown(row), error) from error
+        positions = [batch.schema.get_field_index(name) for name in self.keys]
+        alone = positions[0] if len(positions) == 1 else None
+        on_row, timers, emit = self.user.on_row, self.timers, self.emitted.append
+
+        def step(row: Row) -> bool:
+            key = row[alone] if alone is not None else tuple([row[position] for position in positions])
+            on_row(key, row, self._state(key), timers, emit)
             self._forget_if_empty(key)
+            return True
+
+        # A filter that keeps everything is the core's loop over rows, and names the row in an error.
+        kernels.filter_rows(step, batch)
         self._flush(out)
 
     def advance(self, watermark_us: int, out: Outputs) -> None:

@@ -19,6 +19,7 @@ ERROR_COLUMN = "error"
 
 MapFunction = Callable[[Row], Any]
 FilterFunction = Callable[[Row], object]
+OnError = Callable[[RowFault], None]
 FlatMapFunction = Callable[[Row], Iterable[Any] | None]
 
 
@@ -48,7 +49,7 @@ class RowTask(Task):
             schema = errors_schema(batch.schema)
             out.emit(pa.RecordBatch.from_arrays([*failed.columns, texts], schema=schema), ERRORS)
 
-    def run(self, batch: pa.RecordBatch, on_error: kernels.OnError | None) -> pa.RecordBatch:
+    def run(self, batch: pa.RecordBatch, on_error: OnError | None) -> pa.RecordBatch:
         """The operator's own loop."""
         raise NotImplementedError
 
@@ -61,7 +62,7 @@ class MapRows(RowTask):
         self.function = function
         self.schema = schema
 
-    def run(self, batch: pa.RecordBatch, on_error: kernels.OnError | None) -> pa.RecordBatch:
+    def run(self, batch: pa.RecordBatch, on_error: OnError | None) -> pa.RecordBatch:
         """Map."""
         return kernels.map_rows(self.function, batch, self.schema, on_error)
 
@@ -73,7 +74,7 @@ class FilterRows(RowTask):
         super().__init__(quarantine=quarantine)
         self.function = function
 
-    def run(self, batch: pa.RecordBatch, on_error: kernels.OnError | None) -> pa.RecordBatch:
+    def run(self, batch: pa.RecordBatch, on_error: OnError | None) -> pa.RecordBatch:
         """Filter."""
         return kernels.filter_rows(self.function, batch, on_error)
 
@@ -86,6 +87,6 @@ class FlatMapRows(RowTask):
         self.function = function
         self.schema = schema
 
-    def run(self, batch: pa.RecordBatch, on_error: kernels.OnError | None) -> pa.RecordBatch:
+    def run(self, batch: pa.RecordBatch, on_error: OnError | None) -> pa.RecordBatch:
         """Flat map."""
         return kernels.flat_map_rows(self.function, batch, self.schema, on_error)

@@ -1,0 +1,154 @@
+"""Every mistake that can be seen while a topology is built is refused on its own line, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+import penstock as ps
+from penstock.errors import InvalidInput
+from penstock.run.operators.times import parse_duration_us
+
+Streams = tuple[ps.Topology, ps.DataStream, ps.DataStream]
+
+
+def streams() -> Streams:
+    top = ps.Topology("t")
+    stream = top.source("s", ps.io.generator(lambda task, tasks: [], "a string, n bigint, t timestamp, l array<int>"))
+    timed = stream.select("a", "n", "t", name="timed").event_time("t")
+    return top, stream, timed
+
+
+class NoSchema(ps.Stateful):
+    pass
+
+
+MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
+    (lambda s: s[0].source("s", ps.io.rate(1)), r"topology 't' has an operator 's' already; names must be unique"),
+    (lambda s: s[0].source("x/y", ps.io.rate(1)), r"has the name 'x/y'; give text of 1 to 200 characters without '/'"),
+    (lambda s: s[0].source("x", "file.csv"), r"source 'x' got 'file.csv'; give ps.io.dataframe"),  # type: ignore[arg-type]
+    (lambda s: s[0].source("x", ps.io.rate(1), tasks=0), r"tasks of rate 'x' is 0; give a whole number from 1"),
+    (lambda s: s[0].source("x", ps.io.dataframe(1, "a int"), tasks=3), r"one task on every worker; leave tasks=3 out"),
+    (lambda s: ps.Topology(""), r"topology has the name ''"),
+    (lambda s: s[1].map(3, "a int"), r"map of 's' got 3; give a function"),  # type: ignore[arg-type]
+    (lambda s: s[1].map(str, "a integerish"), r"schema 'a integerish': unknown type 'integerish'"),
+    (lambda s: s[1].map(str, ""), r"schema is ''; give a DDL string"),
+    (lambda s: s[1].filter(bool, on_error="ignore"), r"on_error of filter of 's' is 'ignore'; it is 'fail' or 'quara"),  # type: ignore[arg-type]
+    (lambda s: s[1].map(str, "a int", tasks=True), r"tasks of map 'map1' is True"),
+    (lambda s: s[1].map(str, "a int", name="s"), r"has an operator 's' already"),
+    (lambda s: s[1].map_batches(None), r"map_batches of 's' got None"),  # type: ignore[arg-type]
+    (lambda s: s[1].select("a", "zz"), r"select of 's' names column 'zz' but the stream has a, n, t, l"),
+    (lambda s: s[1].select(), r"select of 's' names no columns"),
+    (lambda s: s[1].select("a", "a"), r"select of 's' names a, a; name each column once"),
+    (lambda s: s[1].split("n"), r"split of 's' needs text but column 'n' is int64"),
+    (lambda s: s[1].split("a", "word", ""), r"split of 's' has separator ''"),
+    (lambda s: s[1].fields("zz"), r"fields of 's' names column 'zz' but the stream has a, n, t, l"),
+    (lambda s: s[1].fields(), r"fields of 's' names no columns; name at least one of a, n, t, l"),
+    (lambda s: s[1].partial_key("zz"), r"partial_key of 's' names column 'zz'"),
+    (lambda s: s[1].direct(2), r"direct of 's' got 2; give a function from a row to a task's index"),  # type: ignore[arg-type]
+    (lambda s: s[1].key_by(), r"key_by of 's' names no columns"),
+    (lambda s: s[1].key_by("word"), r"key_by of 's' names column 'word' but the stream has a, n, t, l"),
+    (lambda s: s[1].key_by("a").aggregate(x="sum(a)"), r"aggregate 'x': sum of column 'a' needs numbers"),
+    (lambda s: s[1].key_by("a").aggregate(x="sum(zz)"), r"aggregate 'x' names column 'zz'"),
+    (lambda s: s[1].key_by("a").aggregate(x="sum(*)"), r"aggregate 'x': sum needs a column"),
+    (
+        lambda s: s[1].key_by("a").aggregate(x="median(n)"),
+        r"unknown function in aggregate x='median\(n\)'.*known: count",
+    ),
+    (lambda s: s[1].key_by("a").aggregate(x="n + 1"), r"aggregate x='n \+ 1'; write function\(column\)"),
+    (lambda s: s[1].key_by("a").aggregate(x="min(l)"), r"aggregate 'x': min has no order for column 'l'"),
+    (lambda s: s[1].key_by("a").aggregate(), r"aggregate of 's' computes nothing"),
+    (lambda s: s[1].key_by("a").aggregate(a="count(*)"), r"gives column 'a' twice"),
+    (lambda s: s[1].key_by("a").count(emit="often"), r"emit of count of 's' is 'often'; it is 'end' or 'changes'"),  # type: ignore[arg-type]
+    (lambda s: s[1].key_by("a").count(window="10 s"), r"count of 's' got '10 s'; give window=ps.tumbling"),  # type: ignore[arg-type]
+    (
+        lambda s: s[1].key_by("a").count(window=ps.tumbling("1 s", time="event")),
+        r"count of 's' in event-time windows: 's' has no event time; call .event_time",
+    ),
+    (
+        lambda s: s[2].key_by("a").count(window=ps.tumbling("1 s"), emit="each"),
+        r"emit of count .* is 'each'; it is 'end'",
+    ),
+    (lambda s: s[1].key_by("a").reduce(1), r"reduce of 's' got 1; give a function of two rows"),  # type: ignore[arg-type]
+    (lambda s: s[1].event_time("n"), r"event_time of 's' needs a timestamp but column 'n' is int64"),
+    (lambda s: s[1].event_time("zz"), r"event_time of 's' names column 'zz' but the stream has a, n, t, l"),
+    (lambda s: s[1].event_time("t", lateness="soon"), r"lateness in event_time of 's' is 'soon'; write a number"),
+    (lambda s: s[2].event_time("t"), r"'timed' has event time on 't' already; put a map or select between"),
+    (
+        lambda s: s[2].key_by("a").count(window=ps.tumbling("1 s")).late.event_time("t"),
+        r"event_time of 'count1' reads its side output 'late', which has no watermarks",
+    ),
+    (lambda s: s[1].late, r"'s' has no output 'late'; only operators with event-time windows"),
+    (lambda s: s[1].errors, r"'s' has no output 'errors'; give on_error='quarantine'"),
+    (lambda s: s[1].late_right, r"'s' has no output 'late_right'; only joins"),
+    (lambda s: s[1].union(s[2]), r"union of 's' \(.*\) and 'timed' \(.*\): schemas must be equal"),
+    (lambda s: s[1].union(streams()[1]), r"are not streams of the same topology"),
+    (lambda s: s[1].top(0, by="n"), r"number of rows of top of 's' is 0; give a whole number from 1"),
+    (lambda s: s[1].top(3), r"top of 's' names column 'count' but the stream has a, n, t, l"),
+    (lambda s: s[1].top(3, by="l"), r"top of 's' ranks by 'l', but list<.*> has no order"),
+    (lambda s: s[1].top(3, by="n", emit="each"), r"emit of top of 's' is 'each'"),
+    (lambda s: s[1].sink("o", "path"), r"sink 'o' got 'path'; give ps.io.collect\(\)"),  # type: ignore[arg-type]
+    (lambda s: s[1].key_by("a").process(NoSchema), r"NoSchema has no schema; set schema ="),
+    (lambda s: s[1].key_by("a").process(NoSchema()), r"process of 's' got .*; give a subclass of ps.Stateful itself"),  # type: ignore[arg-type]
+    (lambda s: s[1].key_by("a").process(dict), r"process of 's' got \{\}; give a subclass of ps.Stateful"),  # type: ignore[arg-type]
+    (lambda s: s[1].join(s[2], "a", window=ps.tumbling("1 s")), r"join of 's' and 'timed': 's' has no event time"),
+    (lambda s: s[2].join(s[2], "a", window=ps.tumbling("1 s")), r"join gives column 'n' twice; rename it on one side"),
+    (
+        lambda s: s[2].join(s[2], "a", window=ps.tumbling("1 s"), how="cross"),
+        r"how of join .* is 'cross'; it is 'inner'",
+    ),
+    (lambda s: s[2].join(s[2], "zz", window=ps.tumbling("1 s")), r"key_by of 'timed' names column 'zz'"),
+    (lambda s: s[2].join(s[2], "a", window=None), r"join of 'timed' and 'timed' got None; give window="),  # type: ignore[arg-type]
+    (
+        lambda s: s[2].join(s[2], "a", window=ps.tumbling("1 s", time="processing")),
+        r"join of 'timed' and 'timed' needs an event-time window",
+    ),
+    (
+        lambda s: s[2].key_by("a").join(s[2].key_by("n"), window=ps.tumbling("1 s")),
+        r"keys are `a` string and `n` bigint; they must have the same types",
+    ),
+    (lambda s: s[2].key_by("a").join(s[2], window=ps.tumbling("1 s")), r"give a keyed stream: other.key_by"),  # type: ignore[arg-type]
+    (lambda s: ps.tumbling("ten seconds"), r"window size is 'ten seconds'; write a number and a unit"),
+    (lambda s: ps.tumbling("10 parsecs"), r"window size is '10 parsecs': unknown unit 'parsecs'"),
+    (lambda s: ps.tumbling(10), r"window size is 10; give text such as '10 seconds'"),  # type: ignore[arg-type]
+    (lambda s: ps.tumbling("0 s"), r"both must be at least one microsecond"),
+    (lambda s: ps.sliding("1 s", "2 s"), r"slides by '2 s' and would skip rows"),
+    (lambda s: ps.sliding("1 day", "1 s"), r"puts a row into 86400 windows; the limit is 1000"),
+    (lambda s: ps.tumbling("1 s", time="wall"), r"window time is 'wall'; it is 'event' or 'processing'"),  # type: ignore[arg-type]
+    (lambda s: ps.io.rate(0), r"rows_per_second=0; give a number above 0"),
+    (lambda s: ps.io.rate(1, rows=-1), r"rows=-1; give a whole number from 0"),
+    (lambda s: ps.io.generator(1, "a int"), r"generator source got 1; give a function"),  # type: ignore[arg-type]
+    (lambda s: ps.io.callback(None), r"callback sink got None; give a function"),  # type: ignore[arg-type]
+    (lambda s: ps.io.dataframe([1]), r"dataframe source got list without a schema"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
+def test_mistakes_are_named(mistake: Callable[[Streams], object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        mistake(streams())
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("10 seconds", 10_000_000),
+        ("1 second", 1_000_000),
+        ("1 minute 30 seconds", 90_000_000),
+        ("500 ms", 500_000),
+        ("0.5 hours", 1_800_000_000),
+        ("interval 2 days", 172_800_000_000),
+        ("3us", 3),
+        (timedelta(milliseconds=1), 1000),
+    ],
+)
+def test_durations(given: str | timedelta, expected: int) -> None:
+    assert parse_duration_us(given, "it") == expected
+
+
+@pytest.mark.parametrize("given", ["", "5", "seconds", "5 seconds!", "-1 second", "4000 days", timedelta(seconds=-1)])
+def test_what_is_no_duration(given: str | timedelta) -> None:
+    with pytest.raises(InvalidInput, match="it is"):
+        parse_duration_us(given, "it")
