@@ -56,6 +56,7 @@ Buffer pack_validity(const uint8_t* valid, int64_t count, int64_t& null_count) {
 }
 
 void export_array(ArrayOut&& array, ArrowArray* out) {
+    if (array.shared != nullptr) return export_shared(*array.shared, array.keep, out);
     auto owned = std::make_unique<Exported>();
     owned->buffers = std::move(array.buffers);
     for (const Buffer& buffer : owned->buffers) owned->pointers.push_back(buffer.data());

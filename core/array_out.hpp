@@ -55,7 +55,8 @@ struct ArrayOut {
     int64_t null_count = 0;
     std::vector<Buffer> buffers;
     std::vector<ArrayOut> children;
-    const ArrowArray* shared_dictionary = nullptr;  // belongs to what `keep` holds
+    const ArrowArray* shared = nullptr;             // all of it is somebody else's; belongs to what `keep` holds
+    const ArrowArray* shared_dictionary = nullptr;  // likewise
     std::shared_ptr<const void> keep;
 };
 

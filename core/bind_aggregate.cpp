@@ -74,12 +74,17 @@ class NativeAggregate {
         each_aggregate([&](size_t a) { accumulators_[a]->add(column(*imported, a), groups_.data(), imported->rows); });
     }
 
-    // The running values only; the keys are the batch's own columns.
+    // The keys are the batch's own columns, handed on without a copy.
     nb::object update_each(nb::handle batch, nb::handle schema) {
         const auto imported = import_batch(layout_, batch);
         std::vector<ArrayOut> out;
         {
             const Unlocked unlocked(imported->rows);
+            for (const uint32_t key : keys_) {
+                out.emplace_back();
+                out.back().shared = imported->columns[key].array;
+                out.back().keep = imported;
+            }
             find(*imported);
             each_aggregate([&](size_t a) {
                 out.push_back(accumulators_[a]->add_each(column(*imported, a), groups_.data(), imported->rows));

@@ -78,6 +78,7 @@ nb::object split_words(const Layout& layout, nb::handle batch, uint32_t column, 
 }  // namespace
 
 void bind_kernels(nb::module_& module) {
+    nb::set_leak_warnings(false);  // a row or a cached layout that lives until the interpreter ends is no leak
     nb::class_<Layout>(module, "Layout")
         .def(nb::new_(&make_layout))
         .def("readable", [](const Layout& layout, uint32_t column) { return layout.root.children.at(column).readable(); });

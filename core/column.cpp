@@ -101,12 +101,12 @@ Type parse(const ArrowSchema& schema, int depth) {
     return type;
 }
 
-Column view(const Type& type, const ArrowArray& array, int64_t extra_offset, int64_t length) {
+Column view(const Type& type, const ArrowArray& array) {
     Column column;
     column.type = &type;
     column.array = &array;
-    column.length = length;
-    column.offset = array.offset + extra_offset;
+    column.length = array.length;
+    column.offset = array.offset;
     const bool has_validity = array.n_buffers > 0 && type.kind != Kind::Null && array.null_count != 0;
     column.validity = has_validity ? static_cast<const uint8_t*>(array.buffers[0]) : nullptr;
     if (type.kind == Kind::Bytes) {
@@ -119,10 +119,10 @@ Column view(const Type& type, const ArrowArray& array, int64_t extra_offset, int
     }
     if (type.kind != Kind::Other) {
         for (size_t c = 0; c < type.children.size(); c++)
-            column.children.push_back(view(type.children[c], *array.children[c], 0, array.children[c]->length));
+            column.children.push_back(view(type.children[c], *array.children[c]));
     }
     if (type.dictionary)
-        column.dictionary = std::make_unique<Column>(view(*type.dictionary, *array.dictionary, 0, array.dictionary->length));
+        column.dictionary = std::make_unique<Column>(view(*type.dictionary, *array.dictionary));
     return column;
 }
 
@@ -152,10 +152,11 @@ double Column::real(int64_t i) const {
 }
 
 Batch::Batch(const Type& root, ArrowArray&& array) : rows(array.length), array_(array) {
+    if (array_.offset != 0) throw std::invalid_argument("a batch begins behind its columns");  // pyarrow slices columns
     array.release = nullptr;
     columns.reserve(root.children.size());
     for (size_t c = 0; c < root.children.size(); c++)
-        columns.push_back(view(root.children[c], *array_.children[c], array_.offset, array_.length));
+        columns.push_back(view(root.children[c], *array_.children[c]));
 }
 
 Batch::~Batch() {

@@ -17,7 +17,19 @@ struct Released {
     }
 };
 
-nb::object address_of(ArrowArray& array) { return nb::int_(reinterpret_cast<uintptr_t>(&array)); }
+nb::object address_of(ArrowArray& array) { return nb::steal(PyLong_FromVoidPtr(&array)); }
+
+// Looked up once and kept for good: an import and an attribute for every batch would cost as much as the transfer.
+PyObject* import_function() {
+    static PyObject* const function =
+        nb::object(nb::module_::import_("pyarrow").attr("RecordBatch").attr("_import_from_c")).release().ptr();
+    return function;
+}
+
+PyObject* export_name() {
+    static PyObject* const name = PyUnicode_InternFromString("_export_to_c");
+    return name;
+}
 
 }  // namespace
 
@@ -29,17 +41,21 @@ std::unique_ptr<Layout> make_layout(nb::handle capsule) {
 
 std::shared_ptr<const Batch> import_batch(const Layout& layout, nb::handle batch) {
     Released taken;
-    batch.attr("_export_to_c")(address_of(taken.array));
+    const nb::object done = nb::steal(PyObject_CallMethodOneArg(batch.ptr(), export_name(), address_of(taken.array).ptr()));
+    if (!done.is_valid()) throw nb::python_error();
     if (taken.array.n_children != static_cast<int64_t>(layout.root.children.size()))
         throw std::invalid_argument("the batch does not have the columns of its schema");
-    auto imported = std::make_shared<const Batch>(layout.root, std::move(taken.array));
-    return imported;
+    return std::make_shared<const Batch>(layout.root, std::move(taken.array));
 }
 
 nb::object to_pyarrow(int64_t rows, std::vector<ArrayOut>&& columns, nb::handle schema) {
     Released given;
     export_batch(rows, std::move(columns), &given.array);
-    return nb::module_::import_("pyarrow").attr("RecordBatch").attr("_import_from_c")(address_of(given.array), schema);
+    const nb::object address = address_of(given.array);
+    PyObject* arguments[] = {address.ptr(), schema.ptr()};
+    nb::object batch = nb::steal(PyObject_Vectorcall(import_function(), arguments, 2, nullptr));
+    if (!batch.is_valid()) throw nb::python_error();
+    return batch;
 }
 
 }  // namespace penstock

@@ -8,7 +8,7 @@ namespace penstock {
 void BytesOut::put(size_t i, std::string_view value, bool valid) {
     valid_[i] = valid;
     int64_t end = ends_.back();
-    const bool fixed = type_.kind == Kind::Fixed;
+    const bool fixed = type_.kind != Kind::Bytes;
     const size_t size = fixed ? static_cast<size_t>(type_.width) : valid ? value.size() : 0;
     bytes_.reserve(static_cast<size_t>(end) + size);
     if (valid && size > 0) std::memcpy(bytes_.data() + end, value.data(), size);
@@ -24,7 +24,7 @@ ArrayOut BytesOut::done() {
     const auto count = static_cast<int64_t>(valid_.size());
     out.length = count;
     out.buffers.push_back(pack_validity(valid_.data(), count, out.null_count));
-    if (type_.kind != Kind::Fixed) {
+    if (type_.kind == Kind::Bytes) {
         Buffer offsets(ends_.size() * 8);
         if (type_.wide) {
             std::memcpy(offsets.data(), ends_.data(), ends_.size() * 8);

@@ -115,7 +115,7 @@ def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list
     targets = np.array([(int(h) * parts) >> 64 for h in hash_rows(batch, columns)], np.int64)
     order = np.argsort(targets, kind="stable")
     ends = np.searchsorted(targets[order], np.arange(parts), side="right").tolist()
-    return _slices(batch.take(pa.array(order)), ends)
+    return _slices(_taken(batch, order.tolist()), ends)
 
 
 def _slices(batch: pa.RecordBatch, ends: Sequence[int]) -> list[pa.RecordBatch | None]:
@@ -125,6 +125,12 @@ def _slices(batch: pa.RecordBatch, ends: Sequence[int]) -> list[pa.RecordBatch |
         found.append(batch.slice(start, end - start) if end > start else None)
         start = end
     return found
+
+
+def _taken(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    values = [column.to_pylist() for column in batch.columns]
+    columns = [pa.array([v[i] for i in rows], f.type) for v, f in zip(values, batch.schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _require_parts(parts: int) -> None:
@@ -162,10 +168,10 @@ def split_words(
         raise InvalidInput(msg)
     texts = plain_column(batch.column(column)).to_pylist()
     pieces = [(row, piece) for row, text in enumerate(texts) if text for piece in text.split(separator) if piece]
-    rows = pa.array([row for row, _ in pieces], pa.int64())
+    rows = [row for row, _ in pieces]
     for name in keep:
         column_type(batch.schema, name, "split keeps and")
-    columns = [pa.array([piece for _, piece in pieces], kind), *(batch.column(name).take(rows) for name in keep)]
+    columns = [pa.array([piece for _, piece in pieces], kind), *_taken(batch.select(list(keep)), rows).columns]
     fields = [pa.field(into, kind, nullable=False), *(batch.schema.field(name) for name in keep)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
@@ -204,7 +210,7 @@ def filter_rows(
                 kept.append(i)
         except Exception as error:
             _fault(RowFault(i, error, row), on_error)
-    return batch if len(kept) == batch.num_rows else batch.take(pa.array(kept, pa.int64()))
+    return batch if len(kept) == batch.num_rows else _taken(batch, kept)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:

@@ -25,7 +25,7 @@ from penstock import _core
 from penstock.errors import InvalidInput
 from penstock.run.aggregates import Aggregate, decoded
 from penstock.run.keyed import KeyedAggregate
-from penstock.run.layouts import Known, Recent, layout_of, plain_batch, position, require_readable
+from penstock.run.layouts import Known, Recent, layout_of, plain_batch, position, require_readable, take_rows
 from penstock.run.rows import Row, RowFault, filter_rows, flat_map_rows, map_rows
 
 __all__ = [
@@ -64,7 +64,7 @@ def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list
     gather = keys is batch and known.readable
     found, ends = _core.partition(known.layout, keys, indices, parts, batch.schema, gather)
     if isinstance(found, bytes):
-        found = _take(batch, found)
+        found = take_rows(batch, pa.array(np.frombuffer(found, np.uint32)))
     elif found is keys:
         found = batch
     return _slices(found, ends)
@@ -88,11 +88,6 @@ def _hashed(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[Known, list[
         return (*plan, batch)
     plain = plain_batch(batch, names)
     return require_readable(plain.schema, "hash"), list(range(len(names))), plain
-
-
-def _take(batch: pa.RecordBatch, rows: bytes) -> pa.RecordBatch:
-    """Rows of types that only pyarrow can copy."""
-    return batch.take(pa.array(np.frombuffer(rows, np.uint32)))
 
 
 def _slices(batch: pa.RecordBatch, ends: Sequence[int]) -> list[pa.RecordBatch | None]:
@@ -172,5 +167,5 @@ def _split_plain(
     text = plain_batch(batch, (column,)).column(0)
     numbered = pa.record_batch([text, pa.array(np.arange(batch.num_rows))], names=["text", "row"])
     words = split_words(numbered, "text", "word", separator, ("row",))
-    columns = [words.column(0), *(batch.column(name).take(words.column(1)) for name in keep)]
+    columns = [words.column(0), *take_rows(batch.select(keep), words.column(1)).columns]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -39,7 +39,6 @@ class KeyedAggregate:
         self.keys = tuple(keys)
         self.aggregates = tuple(aggregates)
         self.output_schema = output_schema(schema, self.keys, self.aggregates)
-        self._values_schema = pa.schema(list(self.output_schema)[len(self.keys) :])
         used = dict.fromkeys([*self.keys, *(a.column for a in self.aggregates if a.column is not None)])
         self._plain_columns = tuple(used)
         self._encoded = any(decoded(schema.field(name).type) != schema.field(name).type for name in used)
@@ -50,7 +49,7 @@ class KeyedAggregate:
         if self._encoded:
             schema = pa.schema([pa.field(name, decoded(schema.field(name).type)) for name in self._plain_columns])
         native = _Native.of(schema, self.keys, self.aggregates, self.output_schema)
-        return native or PlainAggregate(schema, self.keys, self.aggregates)
+        return PlainAggregate(schema, self.keys, self.aggregates) if native is None else native
 
     @property
     def native(self) -> bool:
@@ -70,12 +69,7 @@ class KeyedAggregate:
 
     def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Take the rows in, and give for each of them its key and the running values after it."""
-        plain = self._input(batch)
-        if isinstance(self._inner, PlainAggregate):
-            return self._inner.update_each(plain)
-        values = self._inner.update_each(plain, self._values_schema)
-        columns = [plain.column(key) for key in self.keys]
-        return pa.RecordBatch.from_arrays(columns + values.columns, schema=self.output_schema)
+        return self._inner.update_each(self._input(batch))
 
     def _input(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not batch.schema.equals(self.schema):
@@ -144,9 +138,9 @@ class _Native:
         except OverflowError as error:
             raise self._overflow(error) from error
 
-    def update_each(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            return self._inner.update_each(batch, schema)
+            return self._inner.update_each(batch, self._output)
         except OverflowError as error:
             raise self._overflow(error) from error
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import _core
 from penstock.errors import InvalidInput
@@ -30,12 +31,13 @@ class Recent(Generic[Made]):
         self._entries: list[tuple[pa.Schema, tuple[object, ...], Made]] = []
 
     def __call__(self, schema: pa.Schema, *rest: object) -> Made:
-        for known, arguments, made in self._entries:
-            if arguments == rest and known.equals(schema):
-                return made
+        for i, entry in enumerate(self._entries):
+            if entry[1] == rest and entry[0].equals(schema):
+                if i:  # whoever is asked for comes to the front
+                    self._entries = [entry, *self._entries[:i], *self._entries[i + 1 :]]
+                return entry[2]
         made = self._make(schema, *rest)
-        self._entries.insert(0, (schema, rest, made))
-        del self._entries[RECENT_MAX:]
+        self._entries = [(schema, rest, made), *self._entries[: RECENT_MAX - 1]]
         return made
 
 
@@ -76,6 +78,21 @@ def plain_batch(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBat
         fields.append(pa.field(name, kind))
         arrays.append(column if kind == column.type else column.cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """Rows by index, for columns that the native kernels do not copy."""
+    columns = [_take(column, rows) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _take(column: pa.Array, rows: pa.Array) -> pa.Array:
+    """pyarrow takes neither from views nor from run-end encodings, so these go there and back."""
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        return pc.run_end_encode(_take(column.cast(kind.value_type), rows), run_end_type=kind.run_end_type)
+    plain = kind if pa.types.is_dictionary(kind) else decoded(kind)
+    return column.take(rows) if plain == kind else column.cast(plain).take(rows).cast(kind)
 
 
 def require_readable(schema: pa.Schema, who: str) -> Known:

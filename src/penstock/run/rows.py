@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock import _core
 from penstock._core import Row
 from penstock.errors import InvalidInput, RowError
-from penstock.run.layouts import Recent, layout_of
+from penstock.run.layouts import Recent, layout_of, take_rows
 
 __all__ = ["Row", "RowFault", "filter_rows", "flat_map_rows", "map_rows"]
 
@@ -72,7 +72,7 @@ def filter_rows(
     kept = _core.kept_rows(known.layout, batch, known.names, function, fault, known.readable, batch.schema)
     if kept is None:
         return batch
-    return batch.take(pa.array(np.frombuffer(kept, np.uint32))) if isinstance(kept, bytes) else kept
+    return take_rows(batch, pa.array(np.frombuffer(kept, np.uint32))) if isinstance(kept, bytes) else kept
 
 
 def _map(
