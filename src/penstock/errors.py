@@ -7,6 +7,10 @@
         NoPlanFound         a plan may exist, but this scheduler did not find one that fits
         UnhonouredConstraints  the scheduler made a plan that breaks constraints which it does not look at
         RowError            a user's function failed on a row; carries the row's number and values, and the cause
+        NotEnoughSlots      Spark offers fewer slots than the job's workers need
+        UnfitSession        the Spark session cannot run jobs as it is set up
+      JobFailed             a job ended with an error; carries the user's traceback where a function of theirs raised
+      JobCancelled          a job was cancelled before its end, so it has no result
       InternalError         our bug: an answer of ours failed its own certificate
 
 Messages name the thing, the value, the limit and the next step.
@@ -76,6 +80,43 @@ class RowError(UserError):
 
     def __str__(self) -> str:
         return f"row {self.row}, {self.values}: {self.reason}"
+
+
+class NotEnoughSlots(UserError):
+    """Spark offers fewer slots than the job's workers need; raised before anything is launched."""
+
+
+class UnfitSession(UserError):
+    """The Spark session's version, settings or machines cannot run a job; `faults` holds one sentence for each."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(self.faults))
+
+
+class JobFailed(PenstockError):
+    """A job ended with an error: one error, whatever followed from it on other workers.
+
+    `operator`, `task`, `worker` and `node` are None where no single one is to blame.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator: str | None = None,
+        task: str | None = None,
+        worker: int | None = None,
+        node: str | None = None,
+        user_traceback: str = "",
+    ) -> None:
+        self.operator, self.task, self.worker, self.node = operator, task, worker, node
+        self.user_traceback = user_traceback
+        super().__init__(message)
+
+
+class JobCancelled(PenstockError):
+    """The job was cancelled before its end, so it has no result."""
 
 
 class InternalError(PenstockError):

@@ -1,0 +1,12 @@
+"""Penstock jobs on Spark: the only room that knows pyspark.
+
+    session -> facts -> preflight -> barrier_job -> (worker_main: hello) -> binding -> Deployment -> Job
+
+`preflight` and `binding` decide and are pure; `facts`, `barrier_job` and `rendezvous` act and are thin.
+"""
+
+from penstock.deploy.job import Job
+from penstock.deploy.session import local_session
+from penstock.deploy.submit import run_topology, start_topology
+
+__all__ = ["Job", "local_session", "run_topology", "start_topology"]

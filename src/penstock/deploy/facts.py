@@ -1,0 +1,81 @@
+"""Facts about a Spark session, gathered through its context; the thin shell around `preflight`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.deploy.preflight import Executor, Facts
+from penstock.deploy.rendezvous import wait_until
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+REGISTER_SECONDS = 60.0  # executors of a fresh session arrive within this, on a busy machine
+SETTLE_SECONDS = 4.0  # Spark's count of busy slots is up to 1.5 s old
+
+
+def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
+    """What the session offers, once its executors have registered or the time for that is over.
+
+    Slots that look taken are looked at again for a while: the figure lags behind, and short queries end.
+    """
+    context = spark.sparkContext
+    master = str(context.master)
+    expected = _expected_slots(master)
+    patience = 0.0 if _in_one_process(context) else REGISTER_SECONDS
+    wait_until(lambda: _slots(context) >= (expected or workers + 1), patience)
+    wait_until(lambda: _slots(context) - _busy(context) > workers, SETTLE_SECONDS if _busy(context) else 0.0)
+    conf = context.getConf()
+    return Facts(
+        master=master,
+        spark_version=context.version,
+        slots=_slots(context),
+        busy=_busy(context),
+        executors=_executors(context),
+        dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true",
+        speculation=conf.get("spark.speculation", "false") == "true",
+    )
+
+
+def driver_host(context: SparkContext) -> str:
+    """The address at which executors reach the driver: loopback where they live in its process."""
+    if _in_one_process(context):
+        return "127.0.0.1"
+    return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+
+
+def _expected_slots(master: str) -> int | None:
+    """Slots that a `local-cluster[n,c,m]` will have when all its executors are there."""
+    found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    return int(found[1]) * int(found[2]) if found else None
+
+
+def _in_one_process(context: SparkContext) -> bool:
+    return re.match(r"local(\[|$)", str(context.master)) is not None
+
+
+def _java(context: SparkContext) -> Any:  # noqa: ANN401 # an object of the JVM
+    return context._jsc.sc()
+
+
+def _slots(context: SparkContext) -> int:
+    scala = _java(context)
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def _busy(context: SparkContext) -> int:
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+def _executors(context: SparkContext) -> tuple[Executor, ...]:
+    listed = _java(context).statusStore().executorList(True)
+    entries = [listed.apply(i) for i in range(listed.size())]
+    return tuple(
+        Executor(str(entry.id()), str(entry.hostPort()).rpartition(":")[0], int(entry.totalCores()))
+        for entry in entries
+        if int(entry.totalCores()) > 0
+    )

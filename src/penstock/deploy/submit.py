@@ -1,0 +1,117 @@
+"""`run_topology` and `start_topology`: from a topology and a Spark session to a DataFrame or a Job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
+from penstock.deploy.facts import driver_host, gather_facts
+from penstock.deploy.job import Job, JobOrder
+from penstock.deploy.preflight import decide_workers
+from penstock.errors import InvalidInput
+from penstock.flow.dataflow import Dataflow
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.optimise.place import find_scheduler
+from penstock.run.layout import RunSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASKS_PER_WORKER = 5  # the papers' T
+THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a second
+
+
+class Buildable(Protocol):
+    """What `ps.Topology` offers."""
+
+    frames: dict[str, object]
+
+    def build(self) -> Dataflow:
+        """The frozen dataflow."""
+
+
+def run_topology(topology: Buildable | Dataflow, spark: SparkSession, **options: Any) -> Any:  # noqa: ANN401
+    """Run bounded input to its end: a DataFrame, a dict of them when several sinks keep rows, or None when none does.
+
+    Takes the options of `start_topology`. Ctrl-C cancels the job.
+    """
+    dataflow, _ = _parts(topology)
+    if not dataflow.bounded:
+        endless = [operator.name for operator in dataflow.operators if not operator.bounded]
+        msg = f"topology {dataflow.name!r} never ends, because source {endless[0]!r} does not; use start instead of run"
+        raise InvalidInput(msg)
+    with start_topology(topology, spark, **options) as job:
+        return job.result
+
+
+def start_topology(
+    topology: Buildable | Dataflow,
+    spark: SparkSession,
+    *,
+    scheduler: str = "best",
+    plan: Plan | None = None,
+    profile: Profile | None = None,
+    workers: int | None = None,
+    take_last_slot: bool = False,
+    node: str | None = None,
+    seed: int = 0,
+    theta: float | None = THETA_SECONDS,
+    metrics: str | None = None,
+    rows_max: int = 4096,
+    linger_us: int = 0,
+    interval_s: float = 1.0,
+    frames: Mapping[str, DataFrame] | None = None,
+) -> Job:
+    """Start a job and return it once its workers have been sent to work.
+
+    `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
+    free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
+    """
+    dataflow, given = _parts(topology)
+    given = {**given, **(frames or {})}
+    _require_frames(dataflow, given)
+    find_scheduler(scheduler)
+    tasks = sum(operator.tasks for operator in dataflow.operators)
+    wanted = workers_needed(plan) if plan is not None else workers
+    facts = gather_facts(spark, min(wanted or 1, tasks))
+    count, notes = decide_workers(
+        facts,
+        dataflow.name,
+        tasks,
+        wanted=wanted,
+        tasks_per_worker=TASKS_PER_WORKER,
+        take_last_slot=take_last_slot,
+    )
+    if plan is not None:
+        # Spark decides where workers land; spare ones let the plan's shape fit, and those it does not need end at once.
+        count = max(count, facts.slots - facts.busy - (0 if take_last_slot else 1))
+    per_worker = TASKS_PER_WORKER if workers is None else tasks_per_worker(tasks, count)
+    placing = Placing(scheduler, plan, profile, node, seed, theta, per_worker)
+    if faults := placing.faults():
+        raise InvalidInput(faults)
+    settings = RunSettings(rows_max=rows_max, linger_us=linger_us, interval_s=interval_s)
+    order = JobOrder(dataflow, count, placing, settings, driver_host(spark.sparkContext), given, metrics, notes)
+    job = Job(spark, order)
+    job.begin()
+    return job
+
+
+def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]:
+    if isinstance(topology, Dataflow):
+        return topology, {}
+    return topology.build(), topology.frames
+
+
+def _require_frames(dataflow: Dataflow, frames: Mapping[str, object]) -> None:
+    readers = [operator.name for operator in dataflow.operators if operator.one_per_worker]
+    if len(readers) > 1:
+        msg = (
+            f"topology {dataflow.name!r} reads {len(readers)} DataFrames ({', '.join(readers)}) but Spark hands one "
+            "to a stage; union or join them first, or write all but one to Parquet and read it with ps.io.files"
+        )
+        raise InvalidInput(msg)
+    if set(readers) != set(frames):
+        msg = f"topology {dataflow.name!r} has DataFrame sources {readers} but got DataFrames for {sorted(frames)}"
+        raise InvalidInput(msg)

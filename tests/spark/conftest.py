@@ -1,0 +1,36 @@
+"""Real Spark sessions, one at a time: a process has one SparkContext, so tests are grouped by master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from footprint import Footprint
+from pyspark.sql import SparkSession
+
+from penstock.deploy import local_session
+
+MASTERS = ("local[4]", "local-cluster[2,2,1024]")
+
+
+@pytest.fixture(scope="session", params=MASTERS)
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session with four slots; pytest runs all tests of one master before it makes the next."""
+    # Short-lived JVMs: the optimising compiler would cost more than it brings.
+    session = local_session(request.param, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def footprint() -> Footprint:
+    """Taken before the test's own job."""
+    return Footprint()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under xdist (`--dist loadgroup`) all tests of one master run in one process, where they share its session."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and "spark" in callspec.params:
+            item.add_marker(pytest.mark.xdist_group(str(callspec.params["spark"])))

@@ -1,0 +1,98 @@
+"""How jobs end when nobody asks politely: hung workers, an interrupted driver, a killed driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from footprint import Footprint
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.deploy import Job, job, run_topology, start_topology
+from penstock.deploy.messages import Hello
+from penstock.deploy.private_folder import reap
+from penstock.deploy.rendezvous import wait_until
+from penstock.errors import JobFailed
+from penstock.flow import io
+
+SCRIPT = """
+import sys
+import penstock as ps
+from penstock.deploy import local_session, start_topology
+
+def numbers(index, tasks):
+    while True:
+        yield (1,)
+        yield None
+
+spark = local_session("local[3]", java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+top = ps.Topology("endless")
+top.source("numbers", ps.io.generator(numbers, "n bigint", bounded=False)).sink("out", ps.io.collect())
+job = start_topology(top, spark, scheduler="even", workers=2)
+print(*[worker.pid for worker in job.workers], flush=True)
+job.wait()
+"""
+
+
+def test_a_worker_that_does_not_obey_is_killed_by_spark(
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inside = tmp_path / "inside"
+
+    def hang(index: int, tasks: int) -> Iterator[tuple[int]]:
+        yield (1,)
+        inside.touch()
+        time.sleep(3600)
+
+    monkeypatch.setattr(job, "OBEY_SECONDS", 0.2)
+    top = ps.Topology("hangs")
+    top.source("numbers", io.generator(hang, "n bigint")).sink("out", io.collect())
+    hung = start_topology(top, spark, scheduler="even", workers=2)
+    assert wait_until(inside.exists, seconds=60)
+    hung.cancel()
+    assert hung.status == "cancelled"
+    assert wait_until(lambda: not any(Path(f"/proc/{w.pid}").exists() for w in _hung_workers(hung)), seconds=30)
+    footprint.assert_gone()
+
+
+def _hung_workers(hung: Job) -> list[Hello]:
+    return [worker for worker in hung.workers if worker.worker == hung.worker_of["numbers/0"]]
+
+
+def test_a_failure_on_a_frame_is_one_error_too(spark: SparkSession, footprint: Footprint) -> None:
+    top = ps.Topology("frame")
+    rows = top.source("rows", io.dataframe(spark.range(100_000)))
+    rows.map(lambda row: (1 // (row.id - 5),), "n bigint", name="divide").sink("out", io.collect())
+    with pytest.raises(JobFailed, match="ZeroDivisionError") as caught:
+        run_topology(top, spark, scheduler="even", workers=2)
+    assert caught.value.operator == "divide"
+    footprint.assert_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
+def test_a_driver_that_goes_takes_everything_along(number: signal.Signals, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("SPARK_HOME", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        assert len(pids) == 2, driver.communicate()[1]
+        driver.send_signal(number)
+        _, said = driver.communicate(timeout=60)
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), seconds=30)
+    if number == signal.SIGINT:
+        assert "KeyboardInterrupt" in said
+    else:  # nobody was left to clean up; the next one to come does
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tempfile.tempdir", str(tmp_path))
+            reap()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock")] == []

@@ -1,0 +1,210 @@
+"""Jobs on real Spark, on one executor and on two."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from footprint import Footprint
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.deploy import Job, run_topology, start_topology
+from penstock.deploy.rendezvous import wait_until
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots
+from penstock.flow import io
+from penstock.flow.topology import Topology
+
+LINES = [f"the quick {'lazy ' * (i % 3)}fox {i % 7}" for i in range(500)]
+EXPECTED = Counter(word for line in LINES for word in line.split())
+
+
+def lines_of(index: int, tasks: int) -> Iterator[tuple[str]]:
+    for line in LINES[index::tasks]:
+        yield (line,)
+
+
+def endless(index: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
+    for start in itertools.count(0, 10):
+        yield pa.RecordBatch.from_pydict({"n": list(range(start, start + 10))})
+        yield None
+
+
+def words_topology() -> Topology:
+    top = Topology("words")
+    lines = top.source("lines", io.generator(lines_of, "line string", tasks=2))
+    lines.split("line", tasks=2).key_by("word").count(tasks=2).sink("out", io.collect())
+    return top
+
+
+def endless_topology() -> Topology:
+    top = Topology("endless")
+    numbers = top.source("numbers", io.generator(endless, "n bigint", tasks=2, bounded=False))
+    numbers.filter(lambda row: row.n % 10 == 0, tasks=2).sink("out", io.collect())
+    return top
+
+
+def frame_topology(frame: DataFrame) -> Topology:
+    top = Topology("frame")
+    top.source("lines", io.dataframe(frame)).split("line").key_by("word").count(tasks=2).sink("out", io.collect())
+    return top
+
+
+def as_counter(frame: DataFrame) -> Counter[str]:
+    return Counter({row["word"]: row["count"] for row in frame.collect()})
+
+
+def rows_flow(job: Job) -> bool:
+    return sum(counts["tuples_out"] for counts in job.totals().values()) > 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_word_count_equals_a_counter(spark: SparkSession, workers: int) -> None:
+    assert as_counter(run_topology(words_topology(), spark, scheduler="even", workers=workers)) == EXPECTED
+
+
+def test_two_executors_are_two_nodes(spark: SparkSession) -> None:
+    with start_topology(words_topology(), spark, scheduler="even", workers=3) as job:
+        job.wait()
+        assert job.plan is not None
+        nodes = {slot.node for slot in job.plan.assignment.values()}
+        assert nodes == ({"n1", "n2"} if "cluster" in spark.sparkContext.master else {"n1"})
+        assert len(set(job.worker_of.values())) == 3
+
+
+def test_a_frame_goes_in_and_out(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(line,) for line in LINES], "line string")
+    out = run_topology(frame_topology(frame), spark, scheduler="even", workers=2)
+    assert as_counter(out) == EXPECTED
+    out.show()
+    assert len(out.take(3)) == 3
+    lengths = spark.createDataFrame([("fox", 3)], "word string, length int")
+    assert [(row["count"], row["length"]) for row in out.join(lengths, "word").collect()] == [(EXPECTED["fox"], 3)]
+
+
+@pytest.mark.parametrize("optimised_away", [True, False])
+def test_an_empty_frame_gives_an_empty_frame(spark: SparkSession, optimised_away: bool) -> None:
+    frame = spark.createDataFrame([("a b",)], "line string")
+    empty = frame.where("false") if optimised_away else frame.where("length(line) > 100")
+    out = run_topology(frame_topology(empty), spark, scheduler="even", workers=2)
+    assert out.collect() == []
+    assert [(field.name, field.dataType.simpleString()) for field in out.schema] == [
+        ("word", "string"),
+        ("count", "bigint"),
+    ]
+
+
+def test_two_frames_are_refused(spark: SparkSession) -> None:
+    top = Topology("two")
+    frame = spark.range(3)
+    top.source("a", io.dataframe(frame)).sink("x", io.discard())
+    top.source("b", io.dataframe(frame)).sink("y", io.discard())
+    with pytest.raises(InvalidInput, match="reads 2 DataFrames"):
+        run_topology(top, spark)
+
+
+def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) -> None:
+    top = Topology("several")
+    lines = top.source("lines", io.generator(lines_of, "line string"))
+    lines.sink("all", io.collect())
+    lines.filter(lambda row: "lazy" in row.line).sink("lazy", io.parquet(str(tmp_path / "lazy")))
+    out = run_topology(top, spark, scheduler="even", workers=2)
+    assert {name: frame.count() for name, frame in out.items()} == {
+        "all": len(LINES),
+        "lazy": sum("lazy" in line for line in LINES),
+    }
+
+
+def test_too_few_slots_is_said_at_once(spark: SparkSession) -> None:
+    with pytest.raises(NotEnoughSlots) as caught:
+        run_topology(words_topology(), spark, scheduler="even", workers=4)
+    master = spark.sparkContext.master
+    assert str(caught.value) == (
+        f"topology 'words' needs 4 workers but master {master!r} offers 4 slots and one stays free for other queries; "
+        "lower tasks, raise the master's slots, or pass take_last_slot=True"
+    )
+
+
+def test_the_last_slot_is_taken_when_asked_for(spark: SparkSession) -> None:
+    with start_topology(words_topology(), spark, scheduler="even", workers=4, take_last_slot=True) as job:
+        assert as_counter(job.result) == EXPECTED
+        assert "takes the last free slot" in job.notes[0]
+
+
+def test_another_query_runs_while_a_job_runs_and_stop_drains(spark: SparkSession, footprint: Footprint) -> None:
+    with start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1) as job:
+        assert job.status == "running"
+        assert spark.range(1000).selectExpr("sum(id) as s").first()["s"] == 499500
+        assert wait_until(lambda: rows_flow(job), seconds=60)
+        out = job.stop()
+        assert job.status == "finished"
+    rows = sorted(row["n"] for row in out.collect())
+    assert rows, "nothing came out"
+    counts = Counter(rows)  # each of the two sources counts from 0 without a gap: all that was read has flowed out
+    assert all(n % 10 == 0 for n in counts)
+    assert list(counts) == list(range(0, 10 * len(counts), 10))
+    footprint.assert_gone()
+
+
+def test_cancel_leaves_nothing(spark: SparkSession, footprint: Footprint) -> None:
+    job = start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1)
+    assert wait_until(lambda: rows_flow(job), seconds=60)
+    job.cancel()
+    assert job.status == "cancelled"
+    with pytest.raises(JobCancelled):
+        _ = job.result
+    footprint.assert_gone()
+
+
+def test_a_user_exception_is_one_error_that_names_everything(spark: SparkSession, footprint: Footprint) -> None:
+    def break_on_seven(row: object) -> tuple[int]:
+        if row.n == 70:  # type: ignore[attr-defined]
+            msg = "seventy is too much"
+            raise ValueError(msg)
+        return (row.n,)  # type: ignore[attr-defined]
+
+    top = Topology("breaks")
+    numbers = top.source("numbers", io.generator(endless, "n bigint", bounded=False))
+    numbers.map(break_on_seven, "m bigint", name="mapped", tasks=2).sink("out", io.collect())
+    with (
+        pytest.raises(JobFailed, match="seventy is too much") as caught,
+        start_topology(top, spark, scheduler="even", workers=3) as job,
+    ):
+        job.wait(60)
+    error = caught.value
+    assert error.operator == "mapped"
+    assert error.task in {"mapped/0", "mapped/1"}
+    assert error.worker in {0, 1, 2}
+    assert error.node in {"n1", "n2"}
+    assert "break_on_seven" in error.user_traceback
+    assert "n=70" in str(error) or "'n': 70" in str(error) or "n: 70" in str(error)
+    footprint.assert_gone()
+
+
+def test_a_killed_worker_is_named(spark: SparkSession, footprint: Footprint) -> None:
+    with start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1) as job:
+        assert wait_until(lambda: rows_flow(job), seconds=60)
+        victim = job.workers[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(JobFailed, match=rf"worker 1 \(pid {victim.pid}, node 'n[12]'\) died"):
+            job.wait(60)
+    assert job.status == "failed"
+    footprint.assert_gone()
+    assert as_counter(run_topology(words_topology(), spark, scheduler="even", workers=3)) == EXPECTED
+
+
+def test_the_metric_log_says_where_every_task_ran(spark: SparkSession, tmp_path: Path) -> None:
+    with start_topology(words_topology(), spark, scheduler="even", workers=3, metrics=str(tmp_path)) as job:
+        job.wait()
+        worker_of = dict(job.worker_of)
+    tasks = pq.read_table(tmp_path / "tasks").to_pylist()
+    assert {row["task"]: row["worker"] for row in tasks} == worker_of
+    assert sum(row["tuples_out"] for row in tasks if row["task"].startswith("lines")) == len(LINES)
+    edges = pq.read_table(tmp_path / "edges").to_pylist()
+    assert sum(row["tuples"] for row in edges if row["source"].startswith("split")) > 0
