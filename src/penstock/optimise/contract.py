@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from penstock.errors import Infeasible
+from penstock.errors import Infeasible, InvalidInput
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
-from penstock.model.constraints import Constraint
+from penstock.model.constraints import Constraint, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
@@ -32,7 +32,7 @@ class Options:
     seed: int = 0
     theta: float | None = None  # seconds allowed; None is the scheduler's own default
     tasks_per_worker: int = 5  # the papers' T
-    settings: dict[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+    settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,17 @@ class Problem:
         """Number of tasks."""
         return self.graph.task_count
 
+    def node_name_faults(self) -> list[str]:
+        """Constraints that name nodes which the cluster lacks."""
+        known = {node.name for node in self.cluster.nodes}
+        return [
+            f"constraint {position} (resource) names node {name!r}, which the cluster lacks"
+            for position, constraint in enumerate(self.constraints)
+            if isinstance(constraint, Resource)
+            for name in constraint.nodes
+            if name not in known
+        ]
+
     def require_plausible(self) -> None:
         """Raise Infeasible when plain arithmetic shows that no plan exists."""
         load, names = self.graph.load, self.graph.ids
@@ -156,6 +167,15 @@ class Scheduler:
     summary: str
     module: str  # imported when first used: solvers are heavy
     looks_at: frozenset[str] = frozenset({"cpu"})  # of cpu, memory, bandwidth, constraints
+    settings: tuple[str, ...] = ()  # names that `Options.settings` may hold for it
+
+    def require_known(self, settings: Mapping[str, object]) -> None:
+        """Raise InvalidInput for a setting that this scheduler does not have."""
+        for name in settings:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                msg = f"unknown setting {name!r} of scheduler {self.name!r}; known: {known}"
+                raise InvalidInput(msg)
 
     def load(self) -> Schedule:
         """The scheduler's function."""
