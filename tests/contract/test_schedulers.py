@@ -29,15 +29,19 @@ from penstock.testing import instances, profiles, random_cluster, random_topolog
 Instance = tuple[OperatorGraph, Cluster]
 SLACK = 1e-6
 # phi is how many tasks I-Scheduler solves exactly; by default it depends on the machine, and here it must not.
-OPTIONS = Options(seed=3, theta=10.0, settings={"phi": 6})
+SETTINGS: dict[str, dict[str, object]] = {"ischeduler": {"phi": 6}}
 
 every_scheduler = pytest.mark.parametrize("name", list(SCHEDULERS))
+
+
+def options_for(name: str, theta: float = 10.0) -> Options:
+    return Options(seed=3, theta=theta, settings=SETTINGS.get(name, {}))
 
 
 def attempt(graph: OperatorGraph, cluster: Cluster, name: str, profile: Profile | None = None) -> Plan | None:
     """A plan that both certificates accept, or None when the scheduler says why there is none; all else escapes."""
     try:
-        plan = place(graph, cluster, name, profile=profile, options=OPTIONS)
+        plan = place(graph, cluster, name, profile=profile, options=options_for(name))
     except UserError:
         return None
     assert check_plan(graph, cluster, plan, profile) == []
@@ -185,7 +189,7 @@ class TestEveryScheduler:
     def test_what_it_says_is_impossible_or_optimal_is(self, name: str, instance: Instance) -> None:
         truth = cheapest(*instance)
         try:
-            plan = place(*instance, name, options=OPTIONS)
+            plan = place(*instance, name, options=options_for(name))
         except Infeasible:
             assert truth is None
         except UserError:
@@ -201,7 +205,7 @@ class TestEveryScheduler:
     def test_an_overload_is_shown_when_it_is_asked_for(self, name: str, instance: Instance) -> None:
         graph, cluster = instance
         try:
-            plan = place(graph, cluster, name, options=OPTIONS, allow_overload=True)
+            plan = place(graph, cluster, name, options=options_for(name), allow_overload=True)
         except UserError:
             return
         shortages = ("carries load", "holds", "sends", "receives")
@@ -246,19 +250,19 @@ class TestEveryScheduler:
 
     def test_load_beyond_the_cluster_is_refused_with_the_shortage(self, name: str) -> None:
         with pytest.raises(Infeasible, match=r"need load 9 in all but the cluster offers 8; it is 1 short"):
-            place(OperatorGraph("t", (Operator("a", 9),)), Cluster.uniform([(2, 4.0)]), name, options=OPTIONS)
+            place(OperatorGraph("t", (Operator("a", 9),)), Cluster.uniform([(2, 4.0)]), name, options=options_for(name))
 
     def test_a_task_larger_than_every_node_is_refused_by_name(self, name: str) -> None:
         graph = OperatorGraph("t", (Operator("a"), Operator("big", load=5.0)))
         with pytest.raises(Infeasible, match=r"task 'big/0' needs load 5 but the largest node offers 4"):
-            place(graph, Cluster.uniform([(3, 4.0)]), name, options=OPTIONS)
+            place(graph, Cluster.uniform([(3, 4.0)]), name, options=options_for(name))
 
     def test_a_hundred_unequal_tasks(self, name: str) -> None:
         # Big enough for every phase of every algorithm; a scheduler that does not look at load may honestly give up.
         graph = random_topology(5, operators=20, tasks_per_operator=5)
         cluster = random_cluster(5, graph, fill=0.6)
         try:
-            plan = place(graph, cluster, name, options=replace(OPTIONS, theta=2.0))
+            plan = place(graph, cluster, name, options=options_for(name, theta=2.0))
         except NoPlanFound:
             assert not {"cpu", "memory", "bandwidth"} <= SCHEDULERS[name].looks_at
         else:

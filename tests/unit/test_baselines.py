@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.objective import node_cost
 from penstock.optimise.operators import OperatorLinks
 from penstock.optimise.pairwise import NoBin, PairwisePacking
-from penstock.optimise.place import even, ffd, flink, ols, ols_as_shipped, ras, rstorm
+from penstock.optimise.place import SCHEDULERS, even, ffd, flink, ols, ols_as_shipped, ras, rstorm
 from penstock.testing import instances
 
 
@@ -94,6 +96,10 @@ class TestOlsFormulas:
         problem = problem_of(graph_of([Operator("x")]), Node("a", 9))
         with pytest.raises(InvalidInput, match="workers"):
             run(ols, problem, workers=value)
+
+    def test_the_registry_knows_every_setting(self) -> None:
+        known = tuple(field.name for field in fields(ols.Parameters))
+        assert SCHEDULERS["ols"].settings == SCHEDULERS["ols-as-shipped"].settings == known
 
     def test_not_a_number_is_refused(self) -> None:
         problem = problem_of(graph_of([Operator("x")]), Node("a", 9))
