@@ -13,8 +13,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.errors import InternalError
-
 TASK = 1.0  # pitch of tasks; a mark takes 0.8 of it
 PAD = 0.2  # between a worker's border and its tasks, and between workers
 HEADER = 0.95  # the node's name and figures
@@ -24,6 +22,7 @@ GAP = 1.1  # between nodes: room for traffic to be seen
 WIDTH_MIN = 4.2  # the header's text needs this much
 ASPECT = 1.5  # width over height that a panel aims at
 ROWS_MAX = 8
+WIDTH_STEPS_MAX = 40
 CAPACITY_WIDTH_MAX = 40.0  # no node is drawn wider than this for its capacity alone
 
 
@@ -91,15 +90,16 @@ def flow(tasks_per_worker: Sequence[int], width: float, height: float) -> list[B
 
 
 def width_needed(tasks_per_worker: Sequence[int], height: float) -> float:
-    """The least width, in half tasks, in which the workers flow into the height; 0 for no workers."""
+    """About the least width in which the workers flow into the height; 0 for no workers."""
     if not tasks_per_worker:
         return 0.0
     shapes = [worker_shape(tasks, height) for tasks in tasks_per_worker]
     widest = max(columns for columns, _ in shapes) * TASK + 2 * PAD
     in_one_line = sum(columns * TASK + 3 * PAD for columns, _ in shapes)
-    for step in range(math.ceil((in_one_line - widest) / 0.5) + 1):
-        if flow(tasks_per_worker, widest + 0.5 * step, height) is not None:
-            return widest + 0.5 * step
+    step = max(TASK / 2, (in_one_line - widest) / WIDTH_STEPS_MAX)
+    for number in range(WIDTH_STEPS_MAX):
+        if flow(tasks_per_worker, widest + step * number, height) is not None:
+            return widest + step * number
     return in_one_line
 
 
@@ -108,9 +108,9 @@ def make_sheet(capacities: Sequence[float], contents: Sequence[Sequence[Sequence
 
     Tries inner heights and numbers of rows and keeps the sheet that shows a task largest in a panel of ASPECT.
     """
-    tallest = max((max(per_node, default=0) for plan in contents for per_node in plan), default=0)
+    most = max((sum(per_node) for plan in contents for per_node in plan), default=0)
     sheets: list[Sheet] = []
-    for lines in range(1, max(4, math.ceil(math.sqrt(max(1, tallest)))) + 3):
+    for lines in range(1, math.ceil(math.sqrt(most)) + 4):
         inner = lines * TASK + (lines + 1) * PAD
         widths = _node_widths(capacities, contents, inner)
         sheets += [_packed(widths, rows, inner) for rows in range(1, min(ROWS_MAX, len(widths)) + 1)]
@@ -118,7 +118,9 @@ def make_sheet(capacities: Sequence[float], contents: Sequence[Sequence[Sequence
 
 
 def _node_widths(capacities: Sequence[float], contents: Sequence[Sequence[Sequence[int]]], inner: float) -> list[float]:
-    need = [max(width_needed(plan[k], inner) for plan in contents) for k in range(len(capacities))]
+    # Plans often fill a node alike; each way of filling it is tried once.
+    fillings = [{tuple(plan[k]) for plan in contents} for k in range(len(capacities))]
+    need = [max(width_needed(filling, inner) for filling in found) for found in fillings]
     per_capacity = [width / capacity for width, capacity in zip(need, capacities, strict=True) if width > 0]
     # The fullest node sets the scale, unless it is an outlier that would blow up all the others.
     scale = min(max(per_capacity), 1.6 * statistics.median(per_capacity)) if per_capacity else 1.0
@@ -157,8 +159,8 @@ def worker_boxes(node: Box, tasks_per_worker: Sequence[int]) -> list[Box]:
     inner = node.height - HEADER - FOOTER
     boxes = flow(tasks_per_worker, node.width - 2 * MARGIN, inner)
     if boxes is None:
-        msg = f"a node box of {node.width:g} x {inner:g} does not hold workers of {list(tasks_per_worker)} tasks"
-        raise InternalError(msg)
+        # Lines break elsewhere in a wider box and may then be taller in all; the width found by search always fits.
+        boxes = flow(tasks_per_worker, width_needed(tasks_per_worker, inner), inner) or []
     return [Box(node.x + MARGIN + b.x, node.y + FOOTER + b.y, b.width, b.height) for b in boxes]
 
 
