@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.errors import Infeasible
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
-from penstock.model.constraints import Constraint
+from penstock.model.constraints import Constraint, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
@@ -95,6 +95,17 @@ class Problem:
     def task_count(self) -> int:
         """Number of tasks."""
         return self.graph.task_count
+
+    def node_name_faults(self) -> list[str]:
+        """Constraints that name nodes which the cluster lacks."""
+        known = {node.name for node in self.cluster.nodes}
+        return [
+            f"constraint {position} (resource) names node {name!r}, which the cluster lacks"
+            for position, constraint in enumerate(self.constraints)
+            if isinstance(constraint, Resource)
+            for name in constraint.nodes
+            if name not in known
+        ]
 
     def require_plausible(self) -> None:
         """Raise Infeasible when plain arithmetic shows that no plan exists."""

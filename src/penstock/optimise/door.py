@@ -8,11 +8,11 @@ because nobody should deploy it; a comparison asks for it with `allow_overload` 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from penstock.errors import InternalError, NoPlanFound, UnhonouredConstraints
+from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
 from penstock.model.check import check_plan, constraint_violations
 from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan, Slot
@@ -43,6 +43,8 @@ def place(
     if profile is not None:
         profile.validated(graph)
     problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
+    if faults := problem.node_name_faults():
+        raise InvalidInput(faults)
     problem.require_plausible()
     schedule = row.load()
     began = clock()
@@ -54,6 +56,31 @@ def place(
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
     _certify(graph, cluster, plan, profile, problem, placement, allow_overload)
     return plan
+
+
+def compare(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    schedulers: Sequence[str],
+    *,
+    profile: Profile | None = None,
+    options: Options | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> tuple[list[Plan], dict[str, str]]:
+    """A plan by each scheduler, overloaded ones included, and a reason for each that found none.
+
+    What is wrong with the input itself is raised, not repeated once per scheduler.
+    """
+    plans: list[Plan] = []
+    failures: dict[str, str] = {}
+    for done, name in enumerate(schedulers):
+        progress(done, len(schedulers), name)
+        try:
+            plans.append(place(graph, cluster, name, profile=profile, options=options, allow_overload=True))
+        except (NoPlanFound, UnhonouredConstraints) as error:
+            failures[name] = str(error)
+    progress(len(schedulers), len(schedulers), "")
+    return plans, failures
 
 
 def make_plan(
