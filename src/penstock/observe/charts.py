@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.observe import looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+PUBLISHED = "published"
 PANEL_WIDTH, PANEL_HEIGHT = 4.1, 3.0  # inches
 
 
@@ -47,6 +48,7 @@ class Panel:
     title: str
     series: tuple[Series, ...]
     published: tuple[Published, ...] = ()
+    y: str = ""  # the axis's label where it is not the sheet's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,14 @@ _STYLES = (
 )
 
 
-def draw_small_multiples(rows: Sequence[Sequence[Panel]], path: Path, labels: Labels) -> Path:
-    """Draw the panels as a grid that shares the x axis, and the y axis within each row, into one picture."""
+def draw_small_multiples(
+    rows: Sequence[Sequence[Panel]], path: Path, labels: Labels, share_y: Literal["row", "col", "all"] = "row"
+) -> Path:
+    """Draw the panels as a grid with one x axis into one picture; `share_y` says which panels have one y axis."""
     columns = max(len(row) for row in rows)
     width, height = columns * PANEL_WIDTH + 0.5, len(rows) * PANEL_HEIGHT + 1.25
     figure = looks.new_figure(width, height)
-    grid = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="row")
+    grid = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey=share_y)
     for r, row in enumerate(rows):
         for c in range(columns):
             axes = grid[r][c]
@@ -86,21 +90,35 @@ def draw_small_multiples(rows: Sequence[Sequence[Panel]], path: Path, labels: La
                 continue
             _draw_panel(axes, row[c], labels)
             if c == 0:
-                axes.set_ylabel(labels.y, fontsize=9)
+                axes.set_ylabel(row[c].y or labels.y, fontsize=9)
             if r == len(rows) - 1:
                 axes.set_xlabel(labels.x, fontsize=9)
+    if not labels.log_y:  # only now: an axis that is shared stops growing with its data once a limit is set
+        for axes in grid.flat:
+            axes.set_ylim(bottom=0)
     figure.subplots_adjust(
         left=0.75 / width,
         right=1 - 0.2 / width,
         top=1 - 0.85 / height,
         bottom=0.85 / height,
-        wspace=0.09,
+        wspace=0.14 if share_y == "col" else 0.07,
         hspace=0.22,
     )
     figure.text(0.2 / width, 1 - 0.22 / height, labels.title, fontsize=12, weight="bold", va="center")
     figure.text(0.2 / width, 1 - 0.46 / height, labels.subtitle, fontsize=9, color="#555555", va="center")
-    handles, names = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower left", bbox_to_anchor=(0.6 / width, 0), ncols=8, frameon=False, fontsize=9)
+    entries = {
+        name: handle for axes in grid.flat for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    names = sorted(entries, key=lambda name: name == PUBLISHED)  # the star last, whichever panel has one
+    figure.legend(
+        [entries[name] for name in names],
+        names,
+        loc="lower left",
+        bbox_to_anchor=(0.6 / width, 0),
+        ncols=8,
+        frameon=False,
+        fontsize=9,
+    )
     return looks.save_figure(figure, path)
 
 
@@ -123,8 +141,6 @@ def _draw_panel(axes: Axes, panel: Panel, labels: Labels) -> None:
         )
     if labels.log_y:
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
     if labels.level is not None:
         axes.axhline(labels.level[0], color=looks.ALARM, linewidth=0.9, linestyle="--", zorder=1)
         axes.annotate(
@@ -154,7 +170,7 @@ def _draw_published(axes: Axes, values: Sequence[Published]) -> None:
             markerfacecolor="#F0E442",
             markeredgecolor=looks.INK,
             markeredgewidth=0.8,
-            label="published" if number == 0 else None,
+            label=PUBLISHED if number == 0 else None,
             zorder=12,
         )
         axes.annotate(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.reproduce.measure import Row
-from penstock.reproduce.statements import OPTIMUM
+from penstock.reproduce.statements import OPTIMUM, Figures
 from penstock.reproduce.time_statements import spoken
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown CPU"
 
 
-def write_page(item: Item, report: Report, rows: Sequence[Row], repeats: int) -> None:
+def write_page(item: Item, report: Report, figures: Figures, repeats: int) -> None:
     """The published statements beside our figures."""
+    rows = list(figures.rows.values())
     lines = [
         f"# {item.name}: {item.title}",
         "",
@@ -91,7 +92,7 @@ def write_page(item: Item, report: Report, rows: Sequence[Row], repeats: int) ->
         "|---|---|---|---|",
         *(f"| {s.section} | {_cell(s.text)} | {_cell(v.evidence)} | **{v.word}** |" for s, v in report.verdicts),
         "",
-        *_remarks(item, rows),
+        *_remarks(item, figures),
         "## All figures",
         "",
         *_table(item, rows),
@@ -105,17 +106,20 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _remarks(item: Item, rows: Sequence[Row]) -> list[str]:
+def _remarks(item: Item, figures: Figures) -> list[str]:
+    rows = list(figures.rows.values())
     optimum = [row for row in rows if row.run == OPTIMUM]
     proved = sum(row.proved_optimal for row in optimum)
     found = [f"The optimum is proved in {proved} of {len(optimum)} cases."] if optimum else []
-    for run in {row.run: None for row in rows}:
+    for run in dict.fromkeys(row.run for row in rows):
         failed = [row for row in rows if row.run == run and row.failure]
         if failed:
-            found.append(f"{run} gave no plan in {len(failed)} cases; the first: {failed[0].case}: {failed[0].failure}")
-        if noted := [row for row in rows if row.run == run and row.notes]:
-            found.append(f"{run}, notes on {noted[-1].case}: {'; '.join(noted[-1].notes)}")
-    return ["## Remarks", "", *(f"- {_cell(text)}" for text in (*item.remarks, *found)), ""]
+            found.append(f"{run} gave no plan in {len(failed)} cases, first {failed[0].case}: {failed[0].failure}")
+        noted = [row for row in rows if row.run == run and row.notes]
+        if noted:
+            found.append(f"{run} left a note in {len(noted)} cases, first {noted[0].case}: {noted[0].notes[0]}")
+    texts = (*item.remarks, *item.findings(figures), *found)
+    return ["## Remarks", "", *(f"- {_cell(text)}" for text in texts), ""]
 
 
 def _table(item: Item, rows: Sequence[Row]) -> list[str]:

@@ -17,6 +17,7 @@ from penstock.reproduce.measure import Case, Row
 OPTIMUM = "optimum"
 NEAR = 0.10  # the papers call T3 near optimal on diamond and star without a figure
 GROWTH = 10.0  # "increases significantly": the largest size takes at least this many times the smallest
+RISE = 1.5  # "begins to increase": the median of the larger cases is at least this many times the smaller ones'
 SAME_TIME = 2.0  # a time is reproduced within this factor
 EXCEPTIONS_SHOWN = 6
 Word = Literal["holds", "differs", "not run"]
@@ -155,7 +156,7 @@ def cost_at(run: str, case: Case, published: float) -> Check:
         if row is None:
             return not_run(f"{run} on {case}")
         ours = "no plan" if row.cost is None else f"{row.cost:g}" + (" (proved)" if row.proved_optimal else "")
-        return judged(row.cost is not None and _same(row.cost, published), f"ours {ours}")
+        return judged(row.cost is not None and _same(row.cost, published), ours)
 
     return check
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from penstock.reproduce.measure import Case, Row
-from penstock.reproduce.statements import GROWTH, SAME_TIME, Check, Figures, Verdict, judged, not_run
+from penstock.reproduce.statements import GROWTH, RISE, SAME_TIME, Check, Figures, Verdict, judged, not_run
 
 
 def _timed(figures: Figures, run: str, layout: str, cluster: str | None = None) -> list[tuple[Row, float]]:
@@ -58,7 +58,7 @@ def grows(run: str, layout: str) -> Check:
 
 
 def rises_beyond(run: str, layouts: tuple[str, ...], size: int) -> Check:
-    """The median time of the cases above the size is above that of the cases up to it."""
+    """The median time of the cases above the size is at least RISE times that of the cases up to it."""
 
     def check(figures: Figures) -> Verdict:
         timed = [entry for layout in layouts for entry in _timed(figures, run, layout)]
@@ -67,7 +67,8 @@ def rises_beyond(run: str, layouts: tuple[str, ...], size: int) -> Check:
         if not small or not large:
             return not_run(f"{run} on both sides of {size} tasks")
         a, b = statistics.median(small), statistics.median(large)
-        return judged(b > a, f"median {spoken(a)} up to {size} tasks, {spoken(b)} above: {b / a:.1f} times")
+        evidence = f"median {spoken(a)} up to {size} tasks, {spoken(b)} above: {b / a:.1f} times"
+        return judged(b >= RISE * a, f"{evidence}; an increase means {RISE:g} times")
 
     return check
 
@@ -83,7 +84,7 @@ def seconds_at(run: str, case: Case, published: float) -> Check:
         pace = f"{ratio:,.0f} times quicker" if ratio >= 1 else f"{1 / ratio:,.1f} times slower"
         proved = "proved optimal" if row.proved_optimal else "not proved"
         held = 1 / SAME_TIME <= ratio <= SAME_TIME
-        return judged(held, f"ours {spoken(row.seconds)}, {proved}: {pace}, with another solver on another machine")
+        return judged(held, f"{spoken(row.seconds)}, {proved}: {pace}, with another solver on another machine")
 
     return check
 
