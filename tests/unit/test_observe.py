@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from penstock.apps import find_topology
 from penstock.errors import InvalidInput
-from penstock.model.cluster import Cluster
+from penstock.model.cluster import Cluster, Node
 from penstock.model.plan import Plan, Slot
 from penstock.model.taskgraph import TaskGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.observe import boxes, looks
 from penstock.observe.charts import Labels, Panel, Published, Series, draw_small_multiples
 from penstock.observe.placement_picture import draw_placements
@@ -83,6 +84,15 @@ def test_picture_of_unknown_format_is_refused_before_anything_is_written(suffix:
     with pytest.raises(InvalidInput, match="must end in one of"):
         draw_placements(find_topology("linear:6"), cluster, [even_plan("linear:6", cluster)], path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("tasks", [2, 100])  # boxes, and a matrix
+def test_any_name_can_be_drawn(tasks: int, tmp_path: Path) -> None:
+    names = ["$x$_^{", "a$b", "名前", "line\nbreak", "_hidden", "n" * 200]
+    graph = OperatorGraph("$\\frac{$", tuple(Operator(name, tasks) for name in names), (Stream(names[0], names[1]),))
+    cluster = Cluster((Node("$node$" * 20, 1000.0), Node("ü", 1.0, slots=2)))
+    plan = place(graph, cluster, "even", allow_overload=True)
+    assert ink_share(draw_placements(graph, cluster, [plan], tmp_path / "names.png")) > 0.01
 
 
 def test_no_plan_and_too_many_plans_are_refused(tmp_path: Path) -> None:

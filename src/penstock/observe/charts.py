@@ -95,7 +95,8 @@ def draw_small_multiples(
                 axes.set_xlabel(labels.x, fontsize=9)
     if not labels.log_y:  # only now: an axis that is shared stops growing with its data once a limit is set
         for axes in grid.flat:
-            axes.set_ylim(bottom=0)
+            top = axes.get_ylim()[1] if axes.dataLim.ymax > 0 else 1.0
+            axes.set_ylim(-0.025 * top, top)  # a little below 0, so that marks on the axis stay whole
     figure.subplots_adjust(
         left=0.75 / width,
         right=1 - 0.2 / width,
@@ -142,7 +143,7 @@ def _draw_panel(axes: Axes, panel: Panel, labels: Labels) -> None:
     if labels.log_y:
         axes.set_yscale("log")
     if labels.level is not None:
-        axes.axhline(labels.level[0], color=looks.ALARM, linewidth=0.9, linestyle="--", zorder=1)
+        axes.axhline(labels.level[0], color=looks.ALARM, linewidth=0.9, linestyle="--", zorder=1.5)
         axes.annotate(
             labels.level[1],
             (0.01, labels.level[0]),
@@ -153,7 +154,8 @@ def _draw_panel(axes: Axes, panel: Panel, labels: Labels) -> None:
             color=looks.ALARM,
         )
     _draw_published(axes, panel.published)
-    axes.grid(visible=True, color="#E4E8EC", linewidth=0.7, zorder=0)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, color="#E4E8EC", linewidth=0.7)
     axes.tick_params(labelsize=8, length=3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

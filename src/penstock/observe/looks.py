@@ -6,6 +6,7 @@ carry a letter and, beyond eight, another shape; lines carry another mark and da
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ def quantity(value: float) -> str:
     for limit, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
         if abs(value) >= limit:
             scale = 1e3 if unit == " k" else limit
-            return f"{value / scale:.3g}{unit}" if abs(value / scale) < 1000 else f"{value / scale:.0f}{unit}"
+            return f"{value / scale:.4g}{unit}" if abs(value / scale) < 1000 else f"{value / scale:.0f}{unit}"
     return f"{value:.4g}"
 
 
@@ -78,8 +79,9 @@ def counted(number: int, thing: str) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """The text, cut with an ellipsis when it is longer than that."""
-    return text if len(text) <= length else text[: max(1, length - 1)] + "…"
+    """A name as it can be drawn: one line, cut with an ellipsis, no dollar sign that would start a formula."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return (line if len(line) <= length else line[: max(1, length - 1)] + "…").replace("$", r"\$")
 
 
 def plan_title(plan: Plan) -> str:
@@ -111,5 +113,8 @@ def save_figure(figure: Figure, path: Path) -> Path:
     """Write the figure in the format of the path's ending, making its folder."""
     checked_picture_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH, facecolor=PAPER)
+    with warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; a warning per letter on stderr helps nobody.
+        warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
+        figure.savefig(path, dpi=DOTS_PER_INCH, facecolor=PAPER)
     return path

@@ -31,6 +31,7 @@ from penstock.observe.traffic_matrix import draw_matrices
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 TASKS_DRAWN_MAX = 200
 NODES_DRAWN_MAX = 30
@@ -83,7 +84,7 @@ def _draw_boxes(
     scene = Scene(tasks, nodes, sheet, looks.operator_looks(tasks.operators), panel_width * 72 / sheet.width)
     width = max(FIGURE_INCHES_MIN, columns * panel_width + (columns + 1) * 0.3)
     legend = _legend_entries(scene)
-    legend_columns = max(1, int(width / 1.9))
+    legend_columns = _legend_columns([str(entry.get_label()) for entry in legend], width)
     foot = (math.ceil(len(legend) / legend_columns) + 0.8) * LEGEND_LINE_INCHES
     height = HEADING_INCHES + rows * (panel_height + TITLE_INCHES) + foot
     figure = looks.new_figure(width, height)
@@ -144,10 +145,16 @@ def _draw_panel(axes: Axes, scene: Scene, plan: Plan, held: Mapping[str, list[li
     draw_tasks(axes, scene, centres)
 
 
-def _legend_entries(scene: Scene) -> list[object]:
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """All entries side by side where their text fits the width in inches, else as many as the longest allows."""
+    inches = [0.6 + 0.075 * len(label) for label in labels]
+    return len(labels) if sum(inches) < width else max(1, int(width / max(inches)))
+
+
+def _legend_entries(scene: Scene) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
-    entries: list[object] = [
+    entries = [
         Line2D(
             [],
             [],
