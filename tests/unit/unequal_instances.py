@@ -6,6 +6,8 @@ join all pairs of tasks. The cluster has 4 to 12 nodes of three capacities, 1.3 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from penstock.model.cluster import Cluster, Node
@@ -29,7 +31,7 @@ def unequal_topology(tasks: int, rng: np.random.Generator) -> OperatorGraph:
         layers.append(list(range(at, at + width)))
         at += width
     streams = []
-    for before, layer in zip(layers, layers[1:], strict=False):
+    for before, layer in itertools.pairwise(layers):
         for k in layer:
             heard = rng.choice(before, size=min(len(before), int(rng.integers(1, 3))), replace=False)
             for source in sorted(int(s) for s in heard):

@@ -1,9 +1,9 @@
 """From a bound to a proof: list every set that a better plan could use, then solve over those alone.
 
 Once column generation has prices, a set whose value lies further below its node's best than the gap between bound and
-best plan is in no better plan (Baldacci et al. 2008). What is left is a list of some thousand sets, over which subset-row
-cuts are found by inspection, the list is thinned again after every raise of the bound, and HiGHS finishes. Rejected:
-branching on pairs of tasks (Ryan and Foster) as the first means; each branch would pay for pricing again.
+best plan is in no better plan (Baldacci et al. 2008). What is left is a list of some thousand sets, over which
+subset-row cuts are found by inspection, the list is thinned again after every raise of the bound, and HiGHS finishes.
+Rejected: branching on pairs of tasks (Ryan and Foster) as the first means; each branch would pay for pricing again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model.taskgraph import Floats, Ints
+from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.columns import Column, Cuts
 from penstock.optimise.contract import Deadline
 from penstock.optimise.master import Master, Prices, quiet_highs
@@ -44,7 +44,7 @@ class Listed:
         types = np.array([c.node_type for c in columns], dtype=np.int32)
         return cls(columns, holds, types, np.array([c.kept for c in columns]))
 
-    def thinned(self, keep: Ints) -> Listed:
+    def thinned(self, keep: Longs) -> Listed:
         """Only the numbered columns."""
         return Listed([self.columns[k] for k in keep], self.holds[keep], self.node_type[keep], self.kept[keep])
 
@@ -84,7 +84,7 @@ def close_over(pairs: DensePairs, listed: Listed, cuts: Cuts, kept_known: float,
         if bound <= kept_known or len(listed.kept) == 0:
             return Closed(None, min(bound, pairs.total))
         gap = bound - kept_known
-        useful = np.flatnonzero(worth >= node_value[listed.node_type] - gap - 1e-7)
+        useful = np.flatnonzero(worth >= node_value[listed.node_type] - gap - 1e-7).astype(np.int64)
         broken = violated_cuts(listed.holds[active], prices.chosen, set(cuts.triples))
         listed = listed.thinned(useful)
         if len(useful) <= SMALL_ENOUGH or not broken or deadline.remaining <= 0:
@@ -95,7 +95,7 @@ def close_over(pairs: DensePairs, listed: Listed, cuts: Cuts, kept_known: float,
 
 def _priced(
     pairs: DensePairs, listed: Listed, cuts: Cuts, counts: Ints, deadline: Deadline
-) -> tuple[Prices, Floats, Ints]:
+) -> tuple[Prices, Floats, Longs]:
     """The linear program over all listed columns: prices, every column's worth, and which columns it was given."""
     tasks = pairs.weight.shape[0]
     trips = (listed.holds @ cuts.shares().T.astype(np.float64)) >= 2
@@ -105,7 +105,7 @@ def _priced(
     fresh = np.argsort(-listed.kept, kind="stable")[:BATCH]
     while True:
         master.add([(listed.columns[k].kept, listed.columns[k].node_type, listed.columns[k].tasks,
-                     np.flatnonzero(trips[k])) for k in fresh.tolist()])  # fmt: skip
+                     np.flatnonzero(trips[k]).astype(np.int32)) for k in fresh.tolist()])  # fmt: skip
         given[fresh] = True
         order += fresh.tolist()
         prices = master.solve()

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock import _core
 from penstock.model.taskgraph import Floats, Ints
@@ -29,7 +30,10 @@ ROUNDS_MAX = 5_000
 PROBE_NODES = 20_000  # branch and bound nodes before an answer with columns is good enough
 PROBE_COLUMNS = 12
 NODES_MAX = 2_000_000_000
-_NO_FLAGS = np.zeros((0, 0), dtype=np.uint8)
+
+Flags = NDArray[np.uint8]
+Knapsack = tuple[Floats, Floats, Floats, Floats, Flags, Flags, Floats, Floats]
+_NO_FLAGS: Flags = np.zeros((0, 0), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ class Cuts:
     tasks: int
     triples: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def shares(self) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    def shares(self) -> Flags:
         """One row per cut, 1 at its tasks."""
         share = np.zeros((len(self.triples), self.tasks), dtype=np.uint8)
         for row, triple in enumerate(self.triples):
@@ -84,9 +88,13 @@ class ColumnGeneration:
         self.pairs, self.deadline = pairs, deadline
         self.columns: list[Column] = []
         self.cuts = Cuts(len(pairs.weight))
-        self.bound = Bound(pairs.total, np.zeros(len(pairs.weight)), np.zeros(0), np.full(len(pairs.types), pairs.total))
+        self.bound = Bound(
+            pairs.total, np.zeros(len(pairs.weight)), np.zeros(0), np.full(len(pairs.types), pairs.total)
+        )
         self._seen: set[bytes] = set()
-        self._master = Master(len(pairs.weight), [len(t.nodes) for t in pairs.types], artificial_price=pairs.total + 1.0)
+        self._master = Master(
+            len(pairs.weight), [len(t.nodes) for t in pairs.types], artificial_price=pairs.total + 1.0
+        )
         self._limits = [np.array(t.limits) for t in pairs.types]
         for placement in placements:
             self.add(sets_of(placement))
@@ -101,7 +109,9 @@ class ColumnGeneration:
                 continue
             self._seen.add(key)
             kept = self.pairs.kept(tasks)
-            fresh += [Column(tasks, t, kept) for t, kind in enumerate(self.pairs.types) if self.pairs.suits(tasks, kind)]
+            fresh += [
+                Column(tasks, t, kept) for t, kind in enumerate(self.pairs.types) if self.pairs.suits(tasks, kind)
+            ]
         self._master.add([(c.kept, c.node_type, c.tasks, self.cuts.tripped(c.tasks)) for c in fresh])
         self.columns += fresh
         return len(fresh)
@@ -142,14 +152,14 @@ class ColumnGeneration:
             return None
         return [column for _, columns in answers for column in columns]
 
-    def _cut_arrays(self, price: Floats) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.uint8]], Floats]:
+    def _cut_arrays(self, price: Floats) -> tuple[Flags, Floats]:
         """Shares and prices of the cuts that cost anything: pricing need not look at the others."""
         costly = np.flatnonzero(price > PRICE_TOLERANCE)
         if len(costly) == 0:
             return _NO_FLAGS, np.zeros(0)
         return np.ascontiguousarray(self.cuts.shares()[costly]), price[costly]
 
-    def _knapsack(self, t: int, item: Floats, share: object, share_price: Floats) -> tuple[object, ...]:
+    def _knapsack(self, t: int, item: Floats, share: Flags, share_price: Floats) -> Knapsack:
         pairs = self.pairs
         return (-item, pairs.weight, pairs.resources, pairs.outward, _NO_FLAGS, share, share_price, self._limits[t])
 

@@ -94,7 +94,7 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
     neighbours = [np.flatnonzero(row).tolist() for row in linked]
     counts, load, memory = classes.counts, classes.load.tolist(), classes.memory.tolist()
     empty = (0,) * len(counts)
-    frontier = [(empty[:c] + (1,) + empty[c + 1 :], frozenset(neighbours[c]), load[c], memory[c])
+    frontier = [((*empty[:c], 1, *empty[c + 1 :]), frozenset(neighbours[c]), load[c], memory[c])
                 for c in range(len(counts)) if load[c] <= room and memory[c] <= memory_room]  # fmt: skip
     seen = {entry[0] for entry in frontier}
     while frontier:
@@ -103,7 +103,7 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
             for c in reachable:
                 if held[c] == counts[c] or used + load[c] > room or resident + memory[c] > memory_room:
                     continue
-                more = held[:c] + (held[c] + 1,) + held[c + 1 :]
+                more = (*held[:c], held[c] + 1, *held[c + 1 :])
                 if more in seen:
                     continue
                 seen.add(more)
@@ -140,9 +140,7 @@ def packing_patterns(sizes: Floats, limits: Floats, most: Sequence[int], limit: 
         levels = [used]
         while len(levels) <= most[order[position]] and fits(levels[-1], rows[position]):
             levels.append(tuple(u + e for u, e in zip(levels[-1], rows[position], strict=True)))
-        return all(
-            extend(position + 1, levels[count], [*chosen, count]) for count in range(len(levels) - 1, -1, -1)
-        )
+        return all(extend(position + 1, levels[count], [*chosen, count]) for count in range(len(levels) - 1, -1, -1))
 
     if len(rows) > 300 or not extend(0, (0.0,) * len(bound), []):
         return None
@@ -169,10 +167,13 @@ def build_model(problem: Problem) -> Model | None:
     _, first, size_of = np.unique(
         np.round(needs / scale, SAME_SIZE_DIGITS), axis=0, return_index=True, return_inverse=True
     )
+    numbers = size_of.ravel().astype(np.int32)
     most = np.zeros(len(first), dtype=np.int64)
     with np.errstate(divide="ignore"):
-        often = np.where(configurations > 0, counts // np.maximum(configurations, 1), np.iinfo(np.int64).max).min(axis=1)
-    np.add.at(most, size_of.ravel(), often)
+        often = np.where(configurations > 0, counts // np.maximum(configurations, 1), np.iinfo(np.int64).max).min(
+            axis=1
+        )
+    np.add.at(most, numbers, often)
     most = np.minimum(most, problem.task_count)
     patterns = []
     for t in types:
@@ -181,7 +182,7 @@ def build_model(problem: Problem) -> Model | None:
         if listed is None:
             return None
         patterns.append(tuple(listed))
-    return Model(classes, types, configurations, inside, size_of.ravel(), needs[first], tuple(patterns))
+    return Model(classes, types, configurations, inside, numbers, needs[first], tuple(patterns))
 
 
 def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
@@ -218,7 +219,7 @@ def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
 
 
 def _unit(model: Model) -> float:
-    """The rate that counts as 1: one that makes all values whole where there is one, for the solver then rounds bounds."""
+    """The rate that counts as 1; where one makes all values whole it is chosen, as the solver then rounds bounds."""
     if not np.any(model.kept > 0):
         return 1.0
     smallest = float(model.kept[model.kept > 0].min())

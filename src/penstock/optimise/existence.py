@@ -6,6 +6,8 @@ proves that there is none, or runs out of time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from penstock.errors import Infeasible
@@ -13,7 +15,18 @@ from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.master import quiet_highs
 
+if TYPE_CHECKING:
+    from highspy import Highs
+
 CELLS_MAX = 200_000  # tasks x nodes, beyond which the program would not even load in time
+
+
+def no_plan_exists(problem: Problem) -> str:
+    """The sentence for a proven absence."""
+    return (
+        f"no plan exists for {problem.task_count} tasks on {problem.node_count} nodes: every way of sharing them out "
+        f"exceeds a node's capacity, memory or bandwidth; add nodes, or split operators into smaller tasks"
+    )
 
 
 def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
@@ -25,7 +38,7 @@ def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
         return None
     highs = quiet_highs()
     highs.setOptionValue("time_limit", deadline.remaining)
-    limited = np.flatnonzero(np.isfinite(problem.bandwidth)).tolist()
+    limited = np.flatnonzero(np.isfinite(problem.bandwidth)).tolist() if len(graph.rate) else []
     edges = len(graph.rate)
     leaves = {k: n * m + at * 2 * edges for at, k in enumerate(limited)}  # first flag of node k; entering flags follow
     count = n * m + 2 * edges * len(limited)
@@ -43,26 +56,28 @@ def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
     highs.run()
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
-        msg = (
-            f"no plan exists for {n} tasks on {m} nodes: every way of sharing them out exceeds a node's capacity, "
-            f"memory or bandwidth; add nodes, or split operators into smaller tasks"
-        )
-        raise Infeasible(msg)
+        raise Infeasible(no_plan_exists(problem))
     if highs.getInfo().primal_solution_status != 2:
         return None
     value = np.array(highs.getSolution().col_value)[: n * m].reshape(n, m)
-    return value.argmax(axis=1).astype(np.int32)
+    node: Ints = value.argmax(axis=1).astype(np.int32)
+    return node
 
 
-def _limit_bandwidth(highs: object, problem: Problem, k: int, first: int) -> None:
+def _limit_bandwidth(highs: Highs, problem: Problem, k: int, first: int) -> None:
     """Rows for one node: a flag is up when the edge leaves (or enters) it, and the flagged rates are limited."""
     graph, m = problem.graph, problem.node_count
     edges = len(graph.rate)
-    add_row = highs.addRow  # type: ignore[attr-defined]
     for e, (a, b) in enumerate(zip(graph.source.tolist(), graph.target.tolist(), strict=True)):
         for flag, here, there in ((first + e, a, b), (first + edges + e, b, a)):
-            add_row(0.0, np.inf, 3, np.array([flag, there * m + k, here * m + k], dtype=np.int32), np.array([1.0, 1.0, -1.0]))
+            highs.addRow(
+                0.0,
+                np.inf,
+                3,
+                np.array([flag, there * m + k, here * m + k], dtype=np.int32),
+                np.array([1.0, 1.0, -1.0]),
+            )
     scale = float(graph.rate.max())
     for at in (first, first + edges):
         flags = np.arange(at, at + edges, dtype=np.int32)
-        add_row(-np.inf, float(problem.bandwidth[k]) / scale, edges, flags, graph.rate / scale)
+        highs.addRow(-np.inf, float(problem.bandwidth[k]) / scale, edges, flags, graph.rate / scale)

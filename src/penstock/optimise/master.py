@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints
+
+if TYPE_CHECKING:
+    from highspy import Highs
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class Prices:
     artificial: float  # how much of the cover is artificial
 
 
-def quiet_highs(threads: int = 1) -> Any:
+def quiet_highs(threads: int = 1) -> Highs:
     """A HiGHS instance that prints nothing."""
     import highspy
 
@@ -60,7 +63,8 @@ class Master:
         """Add columns of (kept traffic, node type, items, cuts that it trips)."""
         if not columns:
             return
-        starts, index = [], []
+        starts: list[int] = []
+        index: list[int] = []
         for _, node_type, held, tripped in columns:
             starts.append(len(index))
             index += held.tolist()

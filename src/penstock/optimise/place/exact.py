@@ -25,7 +25,7 @@ from penstock.optimise.closing import Listed, choose, close_over, violated_cuts
 from penstock.optimise.columns import Column, ColumnGeneration
 from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.existence import any_placement
+from penstock.optimise.existence import any_placement, no_plan_exists
 from penstock.optimise.node_types import DensePairs, fits, is_proof
 from penstock.optimise.objective import node_cost
 
@@ -69,6 +69,7 @@ class Standing:
 def solve(problem: Problem, deadline: Deadline, seed: int, start: Ints | None = None) -> Placement:
     """The best placement found by the deadline; `start`, where given, is a plan to begin from."""
     standing = Standing(problem)
+    _require_a_node_for_each(problem)
     placements = _starts(problem, deadline, seed, start, runs=2, moves=20_000)
     for node in placements:
         standing.offer(node)
@@ -88,9 +89,7 @@ def solve(problem: Problem, deadline: Deadline, seed: int, start: Ints | None = 
     return Placement(standing.node, lower_bound=bound, proved_optimal=standing.proved)
 
 
-def _starts(
-    problem: Problem, deadline: Deadline, seed: int, start: Ints | None, runs: int, moves: int
-) -> list[Ints]:
+def _starts(problem: Problem, deadline: Deadline, seed: int, start: Ints | None, runs: int, moves: int) -> list[Ints]:
     """The best placement of each annealing run that found one that fits, cheapest first."""
     graph, adjacency = problem.graph, problem.graph.adjacency
     given = np.empty(0, dtype=np.int32) if start is None else np.ascontiguousarray(start, dtype=np.int32)
@@ -106,33 +105,39 @@ def _by_classes(standing: Standing, deadline: Deadline) -> None:
     model = build_model(standing.problem)
     if model is None:
         return
-    outcome = solve_model(standing.problem, model, Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock))
+    outcome = solve_model(
+        standing.problem, model, Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock)
+    )
     if outcome.infeasible:
-        raise_infeasible(standing.problem)
+        raise Infeasible(no_plan_exists(standing.problem))
     standing.offer(outcome.node)
     standing.raise_bound(outcome.lower_bound)
 
 
-def raise_infeasible(problem: Problem) -> None:
-    """Say that no plan exists."""
-    msg = (
-        f"no plan exists for {problem.task_count} tasks on {problem.node_count} nodes: every way of sharing them out "
-        f"exceeds a node's capacity, memory or bandwidth; add nodes, or split operators into smaller tasks"
-    )
-    raise Infeasible(msg)
+def _require_a_node_for_each(problem: Problem) -> None:
+    """Raise Infeasible when some task alone is too much for every node."""
+    graph = problem.graph
+    for task in range(problem.task_count):
+        if not np.any((graph.load[task] <= problem.capacity) & (graph.memory_mb[task] <= problem.memory_mb)):
+            msg = (
+                f"task {graph.ids[task]!r} needs load {graph.load[task]:g} and {graph.memory_mb[task]:g} MB, and no "
+                f"node offers both; split the operator into more tasks or add a larger node"
+            )
+            raise Infeasible(msg)
 
 
 def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints | None) -> None:
     problem = standing.problem
     pairs = DensePairs(problem)
     effort = Deadline(deadline.clock() + 0.15 * deadline.remaining, deadline.clock)
-    placements = _starts(problem, effort, seed + 1, start, runs=16, moves=4_000 * problem.task_count)
+    placements = _starts(
+        problem, effort, seed + 1, standing.node if start is None else start, runs=16, moves=4_000 * problem.task_count
+    )
     for node in placements:
         standing.offer(node)
-    assert standing.node is not None
     with ThreadPoolExecutor(max_workers=2) as executor:
-        generation = ColumnGeneration(pairs, [standing.node, *placements], deadline)
-        for round_number in range(PRICED_CUT_ROUNDS_MAX):
+        generation = ColumnGeneration(pairs, placements, deadline)
+        for _ in range(PRICED_CUT_ROUNDS_MAX):
             generation.converge(pairs.total - standing.cost / pairs.unit, executor)
             standing.raise_bound((pairs.total - generation.bound.kept) * pairs.unit)
             if standing.proved or deadline.remaining <= 0:
@@ -154,9 +159,7 @@ def _round_up(standing: Standing, pairs: DensePairs, generation: ColumnGeneratio
     standing.offer(_placed(pairs, chosen))
 
 
-def _close(
-    standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor
-) -> bool:
+def _close(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
     kept_known = pairs.total - standing.cost / pairs.unit
     columns = generation.enumerate_above(generation.bound.kept - kept_known + 1e-9, LISTED_MAX, executor)
