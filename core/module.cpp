@@ -1,6 +1,11 @@
 // penstock._core: the native parts, private to the package. Each file binds its own functions; this one lists them.
 #include <nanobind/nanobind.h>
 
+void bind_pricing(nanobind::module_&);
+void bind_warm_start(nanobind::module_&);
+
 NB_MODULE(_core, module) {
     module.doc() = "Native parts of Penstock; use them through the Python modules that wrap them.";
+    bind_pricing(module);
+    bind_warm_start(module);
 }
