@@ -30,11 +30,13 @@ Instance = tuple[OperatorGraph, Cluster]
 SLACK = 1e-6
 # phi is how many tasks I-Scheduler solves exactly; by default it depends on the machine, and here it must not.
 SETTINGS: dict[str, dict[str, object]] = {"ischeduler": {"phi": 6}}
+# Small enough that `exact` ends before its time, so that the same seed can be held to the same plan.
+SMALL = instances(max_tasks=9, max_nodes=4)
 
 every_scheduler = pytest.mark.parametrize("name", list(SCHEDULERS))
 
 
-def options_for(name: str, theta: float = 10.0) -> Options:
+def options_for(name: str, theta: float = 5.0) -> Options:
     return Options(seed=3, theta=theta, settings=SETTINGS.get(name, {}))
 
 
@@ -148,11 +150,11 @@ class TestEveryScheduler:
     @settings(max_examples=25)
     @given(data=st.data())
     def test_gives_a_certified_plan_or_says_why_not(self, name: str, data: st.DataObject) -> None:
-        graph, cluster = data.draw(instances())
+        graph, cluster = data.draw(SMALL)
         attempt(graph, cluster, name, data.draw(st.none() | profiles(graph)))
 
     @settings(max_examples=10)
-    @given(instance=instances(cpu_only=True))
+    @given(instance=instances(max_tasks=9, cpu_only=True))
     def test_finds_a_plan_where_any_would_do(self, name: str, instance: Instance) -> None:
         # Every node could take everything, so a refusal has no excuse: without this a scheduler could refuse always.
         graph, cluster = instance
@@ -161,7 +163,7 @@ class TestEveryScheduler:
         assert attempt(graph, roomy, name) is not None
 
     @settings(max_examples=12)
-    @given(instance=instances())
+    @given(instance=SMALL)
     def test_same_seed_same_plan(self, name: str, instance: Instance) -> None:
         first, second = attempt(*instance, name), attempt(*instance, name)
         assert (first is None) == (second is None)
@@ -172,7 +174,7 @@ class TestEveryScheduler:
     @settings(max_examples=12)
     @given(data=st.data())
     def test_names_and_the_order_of_the_files_do_not_matter_to_validity(self, name: str, data: st.DataObject) -> None:
-        graph, cluster = data.draw(instances())
+        graph, cluster = data.draw(SMALL)
         renamed = {operator.name: f"x-{operator.name[::-1]}" for operator in graph.operators}
         operators = data.draw(st.permutations([replace(o, name=renamed[o.name]) for o in graph.operators]))
         streams = data.draw(
@@ -201,7 +203,7 @@ class TestEveryScheduler:
             assert not plan.proved_optimal or plan.cost == pytest.approx(truth, abs=SLACK)
 
     @settings(max_examples=12)
-    @given(instance=instances())
+    @given(instance=SMALL)
     def test_an_overload_is_shown_when_it_is_asked_for(self, name: str, instance: Instance) -> None:
         graph, cluster = instance
         try:
@@ -270,7 +272,7 @@ class TestEveryScheduler:
 
 
 @settings(max_examples=25)
-@given(instance=instances(max_tasks=10, max_nodes=4))
+@given(instance=SMALL)
 def test_exact_and_best_against_all_others(instance: Instance) -> None:
     plans = {name: attempt(*instance, name) for name in SCHEDULERS}
     found = {name: plan for name, plan in plans.items() if plan is not None}

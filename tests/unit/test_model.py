@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import testing
 from penstock.errors import InvalidInput
 from penstock.model import topology
 from penstock.model.cluster import Cluster, Node
@@ -325,3 +328,11 @@ class TestTheTestKit:
         cluster = random_cluster(7, graph)
         assert cluster == random_cluster(7, graph)
         assert TaskGraph.expand(graph).load.sum() <= 0.75 * cluster.capacity
+
+    def test_without_hypothesis_the_kit_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "hypothesis", None)
+        spec = importlib.util.spec_from_file_location("kit_without_hypothesis", testing.__file__)
+        assert spec is not None
+        assert spec.loader is not None
+        with pytest.raises(ImportError, match=r"needs Hypothesis, which is not installed; run: pip install"):
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))

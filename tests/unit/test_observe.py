@@ -86,6 +86,12 @@ def test_picture_of_unknown_format_is_refused_before_anything_is_written(suffix:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("tasks", [4, 300])  # boxes, and a matrix
+def test_topology_without_streams_can_be_drawn(tasks: int, tmp_path: Path) -> None:
+    graph, cluster = OperatorGraph("alone", (Operator("a", tasks, 0.01),)), Cluster.uniform([(2, 4.0)])
+    assert ink_share(draw_placements(graph, cluster, [place(graph, cluster, "even")], tmp_path / "p.png")) > 0.01
+
+
 @pytest.mark.parametrize("tasks", [2, 100])  # boxes, and a matrix
 def test_any_name_can_be_drawn(tasks: int, tmp_path: Path) -> None:
     names = ["$x$_^{", "a$b", "名前", "line\nbreak", "_hidden", "n" * 200]

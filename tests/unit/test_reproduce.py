@@ -100,6 +100,16 @@ def test_one_item_gets_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / "index.md").exists()
 
 
+def test_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    def never(graph: OperatorGraph, cluster: Cluster, scheduler: str, *, options: Options) -> Plan:
+        pytest.fail("measured although the folder cannot be written")
+
+    with pytest.raises(InvalidInput, match=r"folder '.*file/out' cannot be made"):
+        reproduce(["t3-fig5"], tmp_path / "file" / "out", quiet, place=never, sizes=SIZES)
+
+
 def test_statement_that_fails_says_differs_on_the_page(tmp_path: Path) -> None:
     def worse_t3(graph: OperatorGraph, cluster: Cluster, scheduler: str, *, options: Options) -> Plan:
         if scheduler != "t3":

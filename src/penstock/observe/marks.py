@@ -136,7 +136,7 @@ def draw_traffic(axes: Axes, scene: Scene, centres: Floats, home: Longs) -> None
         if count == 0:
             continue
         # Many lines share the ink that few would get: the whole stays readable and a dense bundle looks dense.
-        darkest = min(0.7, max(0.05, math.sqrt(6.0 / count))) * (1.0 if zorder > 3 else 0.6)
+        darkest = min(0.7, max(0.03, math.sqrt(6.0 / count))) * (1.0 if zorder > 3 else 0.6)
         curves = _curves(centres[source[chosen]], centres[target[chosen]])
         lines = LineCollection(
             list(curves),

@@ -68,7 +68,7 @@ def draw_matrices(name: str, tasks: TaskGraph, cluster: Cluster, plans: Sequence
     width, height = columns * (PANEL_INCHES + 1.0) + 1.4, rows * (PANEL_INCHES + 0.5) + 0.8
     figure = looks.new_figure(width, height)
     # A square-root scale: one heavy pair must not make all the others look like nothing.
-    norm = PowerNorm(0.5, 0.0, max([float(t.rate.max()) for t in traffic] + [1e-300]))
+    norm = PowerNorm(0.5, 0.0, max(float(t.rate.max()) for t in traffic) or 1.0)
     for i, (plan, added) in enumerate(zip(plans, traffic, strict=True)):
         left = 0.7 + (i % columns) * (PANEL_INCHES + 1.0)
         bottom = height - 1.15 - (i // columns) * (PANEL_INCHES + 0.5) - (PANEL_INCHES - 0.7)

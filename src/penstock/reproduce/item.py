@@ -6,12 +6,14 @@ Each item leaves three files: NAME.csv (every measured row), NAME.png (ours, wit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from penstock.apps.layouts import PUBLISHED_SIZES
+from penstock.errors import InvalidInput
 from penstock.observe.charts import Labels, Panel, Published, Series, draw_small_multiples
 from penstock.optimise.contract import Options
 from penstock.reproduce.measure import REPEATS, Case, Measurements, Place, Progress, Row, Run, cases_of
@@ -85,12 +87,12 @@ class Item:
         measurements: Measurements | None = None,
     ) -> Report:
         """Measure, draw and write; `measurements` of an earlier item are used and added to."""
+        prepare_folder(out_dir)
         measurements = measurements or Measurements(place or door(), repeats)
         wanted = [(case, run) for case in cases_of(self.layouts, sizes) for run in self.runs]
         wanted += [(case, OPTIMUM_RUN) for case in cases_of(self.beside, sizes)]
         measurements.take(wanted, progress)
         rows = {(case, run.label): measurements.rows[case, run.label] for case, run in wanted}
-        out_dir.mkdir(parents=True, exist_ok=True)
         figures = Figures(rows)
         verdicts = tuple((statement, statement.check(figures)) for statement in self.statements)
         report = Report(
@@ -155,6 +157,18 @@ class Item:
 
 def _per_cent_above(cost: float | None, optimum: float | None) -> float | None:
     return None if cost is None or not optimum else 100 * (cost / optimum - 1)
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder before the long work, or say why it cannot take files."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"folder {str(path)!r} cannot be made ({error.strerror}); choose another with --out"
+        raise InvalidInput(msg) from error
+    if not os.access(path, os.W_OK):
+        msg = f"folder {str(path)!r} is not writable; choose another with --out"
+        raise InvalidInput(msg)
 
 
 def door() -> Place:
