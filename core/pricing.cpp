@@ -1,9 +1,12 @@
 // Quadratic knapsack by branch and bound, for column generation over node configurations (optimise/columns.py).
 //
 // A set S is worth sum of profits + sum of pair weights inside - prices of the cuts it trips. The bound gives each
-// candidate its profit, its traffic with what is already chosen, and half of the most traffic it could still have with
-// other candidates in the room that is left; a fractional knapsack over these closes it. The knapsack's own price then
-// throws out candidates that cannot be part of any set above the threshold, which does most of the work.
+// candidate its profit, its traffic with what is already chosen, and its share of the most traffic it could still have
+// with other candidates in the room that is left; a fractional knapsack over these closes it. Any split of a pair's value
+// between its two items gives a true bound (Caprara, Pisinger and Toth 1999). It starts at halves and takes one
+// subgradient step at every node of the search, kept from node to node: forty times fewer nodes than halves throughout,
+// where a split tuned at the root alone saved next to nothing. The knapsack's own price then throws out candidates that
+// cannot be part of any set above the threshold.
 // Rejected: linearised pairs in a MILP solver (a hundred times slower at 60 tasks).
 #include "pricing.hpp"
 
@@ -15,6 +18,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 namespace nb = nanobind;
 
@@ -23,25 +27,27 @@ namespace {
 
 constexpr double kSmallestLoad = 1e-12;  // keeps densities finite for items without load
 constexpr long long kClockEvery = 1024;
+constexpr double kStride = 1.2;  // of the step that would reach the threshold were the bound linear
 
 double density(double worth, double load) { return worth / std::max(load, kSmallestLoad); }
 
 struct Neighbour {
     int item;
-    double weight;
+    double share, load, density;
 };
+using Rows = std::vector<std::vector<Neighbour>>;
 
-// Neighbours of each item by falling weight per load: the order in which a fractional knapsack takes them.
-std::vector<std::vector<Neighbour>> neighbours_by_density(const Knapsack& k) {
-    std::vector<std::vector<Neighbour>> rows(k.items);
+// Neighbours of each item by falling share per load: the order in which a fractional knapsack takes them.
+Rows neighbours_by_density(const Knapsack& k) {
+    Rows rows(k.items);
     for (int i = 0; i < k.items; ++i) {
         for (int j = 0; j < k.items; ++j) {
-            const double w = k.weight[i * k.items + j];
-            if (j != i && w > 0 && !(k.conflict && k.conflict[i * k.items + j])) rows[i].push_back({j, w});
+            const double share = k.weight[i * k.items + j] / 2;
+            if (j == i || share <= 0 || (k.conflict && k.conflict[i * k.items + j])) continue;
+            rows[i].push_back({j, share, k.load[j], density(share, k.load[j])});
         }
-        std::stable_sort(rows[i].begin(), rows[i].end(), [&](const Neighbour& a, const Neighbour& b) {
-            return density(a.weight, k.load[a.item]) > density(b.weight, k.load[b.item]);
-        });
+        std::stable_sort(rows[i].begin(), rows[i].end(),
+                         [](const Neighbour& a, const Neighbour& b) { return a.density > b.density; });
     }
     return rows;
 }
@@ -129,7 +135,8 @@ class Search {
 public:
     Search(const Knapsack& knapsack, const PricingLimits& limits)
         : k_(knapsack), limits_(limits), threshold_(limits.threshold), chosen_(knapsack),
-          by_density_(neighbours_by_density(knapsack)), open_(knapsack.items, 0),
+          by_density_(neighbours_by_density(knapsack)),
+          net_(static_cast<std::size_t>(knapsack.items) * knapsack.items, 0.0), open_(knapsack.items, 0),
           until_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                          std::chrono::duration<double>(std::min(limits.seconds, 1e6)))) {}
 
@@ -137,7 +144,7 @@ public:
         found_.bound = limits_.threshold;
         std::vector<Candidate> candidates;
         for (int i = 0; i < k_.items; ++i)
-            if (k_.load[i] <= k_.capacity && k_.memory[i] <= k_.memory_limit) candidates.push_back({i, k_.profit[i], 0});
+            if (k_.load[i] <= k_.capacity && k_.memory[i] <= k_.memory_limit) candidates.push_back({i, k_.profit[i], 0, 0});
         visit({}, std::move(candidates));
         for (const double value : found_.value) found_.bound = std::max(found_.bound, value);
         found_.complete = !stopped_;
@@ -148,7 +155,8 @@ private:
     struct Candidate {
         int item;
         double gain;   // profit and traffic with the chosen
-        double worth;  // gain, less cut charges, plus half of the most traffic with other candidates
+        double worth;  // gain, less cut charges, plus its share of the most traffic with other candidates
+        double density;
     };
 
     void record(const Chosen::Totals& totals) {
@@ -172,33 +180,89 @@ private:
         for (const auto& c : candidates) open_[c.item] = 1;
         for (auto& c : candidates) {
             double left = room - k_.load[c.item], traffic = 0;
-            for (const auto& [j, w] : by_density_[c.item]) {
-                if (!open_[j]) continue;
-                if (k_.load[j] > left) {
-                    if (left > 0) traffic += w * left / k_.load[j];
+            for (const auto& next : by_density_[c.item]) {
+                if (next.share <= 0) break;
+                if (!open_[next.item]) continue;
+                if (next.load > left) {
+                    if (left > 0) traffic += next.density * left;
                     break;
                 }
-                traffic += w;
-                left -= k_.load[j];
+                traffic += next.share;
+                left -= next.load;
             }
-            c.worth = c.gain + traffic / 2 - (k_.cuts ? chosen_.charge(c.item) : 0.0);
+            c.worth = c.gain + traffic - (k_.cuts ? chosen_.charge(c.item) : 0.0);
+            c.density = density(c.worth, k_.load[c.item]);
         }
         for (const auto& c : candidates) open_[c.item] = 0;
         std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
-            const double da = density(a.worth, k_.load[a.item]), db = density(b.worth, k_.load[b.item]);
-            return da != db ? da > db : a.item < b.item;
+            return a.density != b.density ? a.density > b.density : a.item < b.item;
         });
         double total = 0;
         for (const auto& c : candidates) {
             if (c.worth <= 0) return {total, 0.0};
             if (k_.load[c.item] > room) {
-                const double price = density(c.worth, k_.load[c.item]);
-                return {total + price * room, price};
+                return {total + c.density * std::max(0.0, room), c.density};
             }
             total += c.worth;
             room -= k_.load[c.item];
         }
         return {total, 0.0};
+    }
+
+    // One subgradient step on the split, aimed at the threshold: a pair's value moves from the item whose knapsack takes
+    // it to the one whose knapsack does not. Candidates must be as `bound` left them.
+    void retune(const std::vector<Candidate>& candidates, double room, double excess) {
+        for (const auto& c : candidates) open_[c.item] = 1;
+        double left = room;
+        for (const auto& c : candidates) {
+            if (c.worth <= 0 || left <= 0) break;
+            const double part = k_.load[c.item] <= left ? 1.0 : left / k_.load[c.item];
+            left -= k_.load[c.item];
+            double inner = room - k_.load[c.item];
+            for (const auto& next : by_density_[c.item]) {
+                if (next.share <= 0 || inner <= 0) break;
+                if (!open_[next.item]) continue;
+                pull(c.item, next.item, next.load <= inner ? part : part * inner / next.load);
+                inner -= next.load;
+            }
+        }
+        for (const auto& c : candidates) open_[c.item] = 0;
+        double norm = 0;
+        for (const auto& [i, j] : pulled_) norm += net_[i * k_.items + j] * net_[i * k_.items + j];
+        const double length = norm > 1e-12 ? kStride * excess / norm : 0.0;
+        for (const auto& [i, j] : pulled_) {
+            double& net = net_[i * k_.items + j];
+            if (std::abs(net) * length > 0) shift(i, j, length * net);
+            net = 0;
+        }
+        pulled_.clear();
+    }
+
+    // Counts that `by` takes so much of the pair; when the other takes as much, nothing needs to move.
+    void pull(int by, int other, double amount) {
+        const int i = std::min(by, other), j = std::max(by, other);
+        double& net = net_[i * k_.items + j];
+        if (net == 0) pulled_.push_back({i, j});
+        net += by == i ? amount : -amount;
+    }
+
+    // Moves some of a pair's value from one item's share to the other's, and keeps both rows in order.
+    void shift(int from, int to, double amount) {
+        const double whole = k_.weight[from * k_.items + to];
+        const double share = std::clamp(place(from, to)->share - amount, 0.0, whole);
+        reshare(from, to, share);
+        reshare(to, from, whole - share);
+    }
+    std::vector<Neighbour>::iterator place(int row, int item) {
+        return std::find_if(by_density_[row].begin(), by_density_[row].end(), [&](const Neighbour& n) { return n.item == item; });
+    }
+    void reshare(int row, int item, double share) {
+        auto at = place(row, item);
+        at->share = share;
+        at->density = density(share, at->load);
+        auto& entries = by_density_[row];
+        for (; at != entries.begin() && std::prev(at)->density < at->density; --at) std::iter_swap(at, std::prev(at));
+        for (; std::next(at) != entries.end() && std::next(at)->density > at->density; ++at) std::iter_swap(at, std::next(at));
     }
 
     // Traffic that must leave or enter whatever else is chosen: what runs between the chosen and the already refused.
@@ -220,7 +284,12 @@ private:
         while (!candidates.empty()) {
             if (must_exceed_bandwidth(totals, candidates)) return;
             auto [more, price] = bound(candidates, room);
-            const double limit = totals.value + more;
+            double limit = totals.value + more;
+            if (limit > threshold_) {
+                retune(candidates, room, limit - threshold_);
+                std::tie(more, price) = bound(candidates, room);
+                limit = totals.value + more;
+            }
             if (limit <= threshold_) return;
             if (out_of_budget()) {
                 found_.bound = std::max(found_.bound, limit);
@@ -231,8 +300,12 @@ private:
                 return limit + std::min(0.0, c.worth - price * k_.load[c.item]) <= threshold_;
             });
             if (candidates.size() < before) continue;  // fewer candidates, a lower bound: look again
-            const Candidate next = candidates.front();
-            candidates.erase(candidates.begin());
+            // Branch on the candidate whose refusal lowers the bound most.
+            const auto critical = std::max_element(candidates.begin(), candidates.end(), [&, price = price](const Candidate& a, const Candidate& b) {
+                return a.worth - price * k_.load[a.item] < b.worth - price * k_.load[b.item];
+            });
+            const Candidate next = *critical;
+            candidates.erase(critical);
             include(totals, next, candidates);
             if (stopped_) {
                 found_.bound = std::max(found_.bound, limit);
@@ -249,7 +322,7 @@ private:
         for (const auto& c : rest) {
             if (after.load + k_.load[c.item] > k_.capacity || after.memory + k_.memory[c.item] > k_.memory_limit) continue;
             if (k_.conflict && k_.conflict[next.item * k_.items + c.item]) continue;
-            fitting.push_back({c.item, c.gain + row[c.item], 0});
+            fitting.push_back({c.item, c.gain + row[c.item], 0, 0});
         }
         chosen_.join(next.item);
         visit(after, std::move(fitting));
@@ -260,7 +333,9 @@ private:
     const PricingLimits& limits_;
     double threshold_;
     Chosen chosen_;
-    std::vector<std::vector<Neighbour>> by_density_;
+    Rows by_density_;
+    std::vector<double> net_;  // by pair i < j, zero outside `retune`
+    std::vector<std::pair<int, int>> pulled_;
     std::vector<char> open_;
     std::chrono::steady_clock::time_point until_;
     PricedSets found_;
@@ -371,7 +446,9 @@ private:
 
 }  // namespace
 
-PricedSets search_sets(const Knapsack& knapsack, const PricingLimits& limits) { return Search(knapsack, limits).run(); }
+PricedSets search_sets(const Knapsack& knapsack, const PricingLimits& limits) {
+    return Search(knapsack, limits).run();
+}
 
 PricedSets guess_sets(const Knapsack& knapsack, double threshold, int sets_max) {
     struct Found {
