@@ -19,6 +19,7 @@
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -43,7 +44,7 @@ Rows neighbours_by_density(const Knapsack& k) {
     for (int i = 0; i < k.items; ++i) {
         for (int j = 0; j < k.items; ++j) {
             const double share = k.weight[i * k.items + j] / 2;
-            if (j == i || share <= 0 || (k.conflict && k.conflict[i * k.items + j])) continue;
+            if (j == i || share <= 0) continue;
             rows[i].push_back({j, share, k.load[j], density(share, k.load[j])});
         }
         std::stable_sort(rows[i].begin(), rows[i].end(),
@@ -58,35 +59,24 @@ struct Chosen {
         : knapsack(k), watches_bandwidth(std::isfinite(k.bandwidth)), held(k.cuts, 0), cuts_of(k.items) {
         for (int c = 0; c < k.cuts; ++c)
             for (int i = 0; i < k.items; ++i)
-                if (const int share = k.cut_share[c * k.items + i]) cuts_of[i].push_back({c, share});
+                if (k.cut_share[c * k.items + i]) cuts_of[i].push_back(c);
     }
 
-    struct Share {
-        int cut, share;
-    };
     struct Totals {
         double value = 0, load = 0, memory = 0, sent = 0, received = 0;
     };
 
-    // The price of cuts that the item would trip right now.
+    // The price of cuts that the item would trip right now: those of which the set holds an odd number.
     double tripped_by(int item) const {
         double price = 0;
-        for (const auto& [cut, share] : cuts_of[item])
-            if (held[cut] < 2 && held[cut] + share >= 2) price += knapsack.cut_price[cut];
+        for (const int cut : cuts_of[item])
+            if (held[cut] % 2) price += knapsack.cut_price[cut];
         return price;
     }
 
-    // A share of that price which may be charged to every candidate at once: two candidates that would trip the same
-    // cut pay half each, so a set with both is never charged twice.
-    double charge(int item) const {
-        double price = 0;
-        for (const auto& [cut, share] : cuts_of[item]) {
-            if (held[cut] >= 2) continue;
-            if (share >= 2) price += knapsack.cut_price[cut];
-            else if (held[cut] == 1) price += knapsack.cut_price[cut] / 2;
-        }
-        return price;
-    }
+    // What may be charged to every candidate at once: q of them on top of an odd number trip (q + 1) / 2 times, so half
+    // a price each is never too much.
+    double charge(int item) const { return tripped_by(item) / 2; }
 
     Totals with(const Totals& before, int item, double gain) const {
         Totals after = before;
@@ -110,10 +100,10 @@ struct Chosen {
 
     void join(int item) {
         set.push_back(item);
-        for (const auto& [cut, share] : cuts_of[item]) held[cut] += share;
+        for (const int cut : cuts_of[item]) ++held[cut];
     }
     void leave() {
-        for (const auto& [cut, share] : cuts_of[set.back()]) held[cut] -= share;
+        for (const int cut : cuts_of[set.back()]) --held[cut];
         set.pop_back();
     }
 
@@ -128,7 +118,7 @@ struct Chosen {
     bool watches_bandwidth;
     std::vector<int> set;
     std::vector<int> held;
-    std::vector<std::vector<Share>> cuts_of;
+    std::vector<std::vector<int>> cuts_of;
 };
 
 class Search {
@@ -304,9 +294,16 @@ private:
             const auto critical = std::max_element(candidates.begin(), candidates.end(), [&, price = price](const Candidate& a, const Candidate& b) {
                 return a.worth - price * k_.load[a.item] < b.worth - price * k_.load[b.item];
             });
-            const Candidate next = *critical;
-            candidates.erase(critical);
+            // Of a kind, the first is taken before the others, and refusing it refuses them all: no set comes twice.
+            const int kind = k_.kind[critical->item];
+            const auto first = std::min_element(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+                const bool a_other = k_.kind[a.item] != kind, b_other = k_.kind[b.item] != kind;
+                return a_other != b_other ? b_other : a.item < b.item;
+            });
+            const Candidate next = *first;
+            candidates.erase(first);
             include(totals, next, candidates);
+            std::erase_if(candidates, [&](const Candidate& c) { return k_.kind[c.item] == kind; });
             if (stopped_) {
                 found_.bound = std::max(found_.bound, limit);
                 return;
@@ -321,7 +318,6 @@ private:
         const double* row = k_.weight + static_cast<std::ptrdiff_t>(next.item) * k_.items;
         for (const auto& c : rest) {
             if (after.load + k_.load[c.item] > k_.capacity || after.memory + k_.memory[c.item] > k_.memory_limit) continue;
-            if (k_.conflict && k_.conflict[next.item * k_.items + c.item]) continue;
             fitting.push_back({c.item, c.gain + row[c.item], 0, 0});
         }
         chosen_.join(next.item);
@@ -378,11 +374,7 @@ private:
     double gain(int item) const { return k_.profit[item] + link_[item]; }
     bool allowed(int item, int leaving = -1) const {
         const double load = load_ - (leaving >= 0 ? k_.load[leaving] : 0), memory = memory_ - (leaving >= 0 ? k_.memory[leaving] : 0);
-        if (in_[item] || load + k_.load[item] > k_.capacity || memory + k_.memory[item] > k_.memory_limit) return false;
-        if (k_.conflict)
-            for (int j = 0; j < k_.items; ++j)
-                if (in_[j] && j != leaving && k_.conflict[item * k_.items + j]) return false;
-        return true;
+        return !in_[item] && load + k_.load[item] <= k_.capacity && memory + k_.memory[item] <= k_.memory_limit;
     }
     double value() const {
         Chosen chosen(k_);
@@ -457,7 +449,9 @@ PricedSets guess_sets(const Knapsack& knapsack, double threshold, int sets_max) 
     };
     std::vector<Found> found;
     Guess guess(knapsack);
+    std::vector<char> begun(knapsack.items, 0);
     for (int seed = 0; seed < knapsack.items; ++seed) {
+        if (std::exchange(begun[knapsack.kind[seed]], 1)) continue;
         double value = 0;
         auto set = guess.from(seed, value);
         if (!set.empty() && value > threshold) found.push_back({value, std::move(set)});
@@ -483,6 +477,7 @@ namespace {
 
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Kinds = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <class T>
@@ -493,14 +488,13 @@ nb::object as_array(std::vector<T>&& values) {
 }
 
 penstock::Knapsack make_knapsack(const Vector& profit, const Matrix& weight, const Matrix& resources,
-                                 const Matrix& outward, const Flags& conflict, const Flags& cut_share,
+                                 const Matrix& outward, const Kinds& kind, const Flags& cut_share,
                                  const Vector& cut_price, const Vector& limits) {
     penstock::Knapsack k;
     const std::size_t n = profit.shape(0);
     const bool sound = weight.shape(0) == n && weight.shape(1) == n && resources.shape(0) == 2 &&
                        resources.shape(1) == n && limits.shape(0) == 3 && cut_share.shape(0) == cut_price.shape(0) &&
-                       (cut_share.shape(0) == 0 || cut_share.shape(1) == n) &&
-                       (conflict.shape(0) == 0 || (conflict.shape(0) == n && conflict.shape(1) == n));
+                       (cut_share.shape(0) == 0 || cut_share.shape(1) == n) && kind.shape(0) == n;
     if (!sound) throw nb::value_error("pricing arrays disagree in shape");
     k.items = static_cast<int>(n);
     k.profit = profit.data();
@@ -508,7 +502,9 @@ penstock::Knapsack make_knapsack(const Vector& profit, const Matrix& weight, con
     k.load = resources.data();
     k.memory = resources.data() + n;
     k.outward = outward.data();
-    k.conflict = conflict.shape(0) ? conflict.data() : nullptr;
+    k.kind = kind.data();
+    for (std::size_t i = 0; i < n; ++i)
+        if (kind(i) < 0 || static_cast<std::size_t>(kind(i)) >= n) throw nb::value_error("a kind is out of range");
     k.cuts = static_cast<int>(cut_price.shape(0));
     k.cut_share = cut_share.data();
     k.cut_price = cut_price.data();
@@ -534,9 +530,9 @@ void bind_pricing(nb::module_& module) {
     module.def(
         "price_sets",
         [](const Vector& profit, const Matrix& weight, const Matrix& resources, const Matrix& outward,
-           const Flags& conflict, const Flags& cut_share, const Vector& cut_price, const Vector& limits,
+           const Kinds& kind, const Flags& cut_share, const Vector& cut_price, const Vector& limits,
            double threshold, bool all, long long nodes_max, long long columns_max, double seconds) {
-            const auto k = make_knapsack(profit, weight, resources, outward, conflict, cut_share, cut_price, limits);
+            const auto k = make_knapsack(profit, weight, resources, outward, kind, cut_share, cut_price, limits);
             penstock::PricedSets sets;
             {
                 nb::gil_scoped_release released;
@@ -544,16 +540,16 @@ void bind_pricing(nb::module_& module) {
             }
             return answer(std::move(sets));
         },
-        nb::arg("profit"), nb::arg("weight"), nb::arg("resources"), nb::arg("outward"), nb::arg("conflict"),
+        nb::arg("profit"), nb::arg("weight"), nb::arg("resources"), nb::arg("outward"), nb::arg("kind"),
         nb::arg("cut_share"), nb::arg("cut_price"), nb::arg("limits"), nb::arg("threshold"), nb::arg("all"),
         nb::arg("nodes_max"), nb::arg("columns_max"), nb::arg("seconds"),
         "Sets of items above a value, by branch and bound: (start, item, value, bound, complete, nodes).");
     module.def(
         "guess_sets",
         [](const Vector& profit, const Matrix& weight, const Matrix& resources, const Matrix& outward,
-           const Flags& conflict, const Flags& cut_share, const Vector& cut_price, const Vector& limits,
+           const Kinds& kind, const Flags& cut_share, const Vector& cut_price, const Vector& limits,
            double threshold, int sets_max) {
-            const auto k = make_knapsack(profit, weight, resources, outward, conflict, cut_share, cut_price, limits);
+            const auto k = make_knapsack(profit, weight, resources, outward, kind, cut_share, cut_price, limits);
             penstock::PricedSets sets;
             {
                 nb::gil_scoped_release released;
@@ -561,7 +557,7 @@ void bind_pricing(nb::module_& module) {
             }
             return answer(std::move(sets));
         },
-        nb::arg("profit"), nb::arg("weight"), nb::arg("resources"), nb::arg("outward"), nb::arg("conflict"),
+        nb::arg("profit"), nb::arg("weight"), nb::arg("resources"), nb::arg("outward"), nb::arg("kind"),
         nb::arg("cut_share"), nb::arg("cut_price"), nb::arg("limits"), nb::arg("threshold"), nb::arg("sets_max"),
         "Good sets of items above a value, by greedy growth and exchanges; the bound is infinite.");
 }
