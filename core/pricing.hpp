@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// One node type and the items that may go on it. Items are tasks, or groups of tasks that branching has merged.
+// One node type and the tasks (items) that may go on it.
 // All matrices are dense, row by row: pricing is only asked of problems of some hundreds of items at most.
 struct Knapsack {
     int items = 0;
@@ -15,10 +15,10 @@ struct Knapsack {
     const double* load = nullptr;
     const double* memory = nullptr;
     const double* outward = nullptr;     // items x items, directed rates, diagonal 0; read only where bandwidth is finite
-    const std::uint8_t* conflict = nullptr;  // items x items: 1 where a pair may not share a node
+    const std::int32_t* kind = nullptr;  // items of one kind are interchangeable, and alike in everything above
     int cuts = 0;
-    const std::uint8_t* cut_share = nullptr;  // cuts x items: how many of the cut's three tasks the item holds
-    const double* cut_price = nullptr;        // taken off once from a set that holds two or more of the three
+    const std::uint8_t* cut_share = nullptr;  // cuts x items: 1 where the item counts in the cut
+    const double* cut_price = nullptr;        // taken off a set once for every two items in it that count in the cut
     double capacity = 0, memory_limit = 0, bandwidth = 0;
 };
 

@@ -188,3 +188,14 @@ def test_chart_with_gaps_and_published_values(log_y: bool, tmp_path: Path) -> No
     assert PIXELS_MIN <= width <= PIXELS_MAX
     assert PIXELS_MIN <= height <= PIXELS_MAX
     assert ink_share(path) > 0.01
+
+
+def test_panels_of_a_row_are_drawn_to_the_highest_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[float, float]] = []
+    monkeypatch.setattr(
+        looks, "save_figure", lambda figure, path: limits.extend(axes.get_ylim() for axes in figure.axes) or path
+    )
+    flat, high = (Panel(name, (Series("a", (1, 2), (0.0, y)),)) for name, y in (("flat", 0.0), ("high", 25.0)))
+    draw_small_multiples([[flat, high], [flat, flat]], tmp_path / "c.png", Labels("t", "s", "x", "y"))
+    assert [top for _, top in limits] == pytest.approx([26.5, 26.5, 1.0, 1.0])
+    assert all(bottom < 0 for bottom, _ in limits)

@@ -95,7 +95,9 @@ def draw_small_multiples(
                 axes.set_xlabel(labels.x, fontsize=9)
     if not labels.log_y:  # only now: an axis that is shared stops growing with its data once a limit is set
         for axes in grid.flat:
-            top = axes.get_ylim()[1] if axes.dataLim.ymax > 0 else 1.0
+            # y1 of an axis without data is minus infinity; its ymax would be plus infinity.
+            peak = max(other.dataLim.y1 for other in axes.get_shared_y_axes().get_siblings(axes))
+            top = 1.06 * peak if peak > 0 else 1.0
             axes.set_ylim(-0.025 * top, top)  # a little below 0, so that marks on the axis stay whole
     figure.subplots_adjust(
         left=0.75 / width,
@@ -183,4 +185,6 @@ def _draw_published(axes: Axes, values: Sequence[Published]) -> None:
             ha="right",
             va="center",
             fontsize=7.5,
+            bbox={"boxstyle": "round,pad=0.15", "facecolor": looks.PAPER, "edgecolor": "none", "alpha": 0.85},
+            zorder=13,
         )

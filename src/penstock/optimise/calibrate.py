@@ -31,8 +31,8 @@ from penstock.optimise.contract import Deadline, Placement, Problem
 
 Solve = Callable[[Problem, Deadline, int], Placement]
 
-BUDGET = 5.0  # calibration may take this many times theta
-SMALLEST = 4
+BUDGET = 4.0  # calibration may take this many times theta, and once theta to warm up
+FIRST = 16  # where the search begins: smaller sizes are looked at only if this one fails
 LARGEST = 512  # beyond this phi no longer limits anything that the solver is good for
 GROWTH = 1.5
 INSTANCES = 2  # per size; every one must be solved
@@ -54,20 +54,19 @@ def calibrated(theta: float, solve: Solve, solver_files: Iterable[Path], cache_f
 
 
 def largest_solved(theta: float, solve: Solve, clock: Callable[[], float] = time.monotonic) -> int:
-    """The largest task count at which every instance was proved within theta; 0 when not even the smallest was."""
+    """The largest task count at which every instance was proved within theta; 0 when none was."""
+    _is_solved(FIRST, INSTANCES, Deadline.after(theta, clock), solve)  # the first call also loads libraries
     whole = Deadline.after(BUDGET * theta, clock)
-    good, bad, size = 0, LARGEST + 1, SMALLEST
+    good, bad, size = 0, LARGEST + 1, FIRST
     while good < size < bad and whole.remaining >= theta:
-        solved = all(_is_solved(size, instance, theta, solve, whole, clock) for instance in range(INSTANCES))
+        limits = (Deadline.after(min(theta, whole.remaining), clock) for _ in range(INSTANCES))
+        solved = all(_is_solved(size, instance, limit, solve) for instance, limit in enumerate(limits))
         good, bad = (size, bad) if solved else (good, size)
         size = min(LARGEST, int(size * GROWTH)) if bad > LARGEST else (good + bad) // 2
     return good
 
 
-def _is_solved(
-    size: int, instance: int, theta: float, solve: Solve, whole: Deadline, clock: Callable[[], float]
-) -> bool:
-    deadline = Deadline.after(min(theta, whole.remaining), clock)
+def _is_solved(size: int, instance: int, deadline: Deadline, solve: Solve) -> bool:
     try:
         placement = solve(random_problem(size, instance), deadline, instance)
     except UserError:

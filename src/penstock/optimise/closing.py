@@ -8,13 +8,12 @@ Rejected: branching on pairs of tasks (Ryan and Foster) as the first means; each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model.taskgraph import Floats, Ints, Longs
-from penstock.optimise.columns import Column, Cuts
+from penstock.model.taskgraph import Floats, Longs
+from penstock.optimise.columns import Columns, Cut, Cuts
 from penstock.optimise.contract import Deadline
 from penstock.optimise.master import Master, Prices, quiet_highs
 from penstock.optimise.node_types import DensePairs
@@ -27,125 +26,106 @@ BATCH = 300
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
-    """Columns as arrays: which tasks, which node type, what they keep."""
-
-    columns: Sequence[Column]
-    holds: Floats  # columns x tasks, 0 or 1
-    node_type: Ints
-    kept: Floats
-
-    @classmethod
-    def of(cls, columns: Sequence[Column], tasks: int) -> Listed:
-        """Arrays of these columns."""
-        holds = np.zeros((len(columns), tasks))
-        for row, column in enumerate(columns):
-            holds[row, column.tasks] = 1.0
-        types = np.array([c.node_type for c in columns], dtype=np.int32)
-        return cls(columns, holds, types, np.array([c.kept for c in columns]))
-
-    def thinned(self, keep: Longs) -> Listed:
-        """Only the numbered columns."""
-        return Listed([self.columns[k] for k in keep], self.holds[keep], self.node_type[keep], self.kept[keep])
-
-
-@dataclass(frozen=True, eq=False)
 class Closed:
-    """The best choice of columns, if one beats what was known, and what no choice can keep more than."""
+    """The best choice of columns (how often each), if one beats what was known, and what no choice keeps more than."""
 
-    chosen: list[Column] | None
+    columns: Columns
+    times: Longs | None
     kept_bound: float
 
 
-def violated_cuts(holds: Floats, value: Floats, known: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Subset-row cuts on three tasks that a fractional choice breaks, the worst first."""
+def violated_cuts(holds: Floats, value: Floats, cuts: Cuts) -> list[Cut]:
+    """Cuts on one to three classes that a fractional choice breaks, the worst first.
+
+    With an odd number of tasks, at least one chosen set holds an odd number of them; a cut is broken by as much as the
+    sets with an odd number fall short of 1, halved. Parity multiplies as signs do, so one product gives all triples.
+    Two empty classes at the end make pairs and single classes into triples.
+    """
     used = value > 1e-7
-    held, amount = holds[used], value[used]
-    pair = (held * amount[:, None]).T @ held
-    triple = np.einsum("si,sj,sk->ijk", held * amount[:, None], held, held, optimize=True)
-    over = pair[:, :, None] + pair[:, None, :] + pair[None, :, :] - 2 * triple - 1
-    i, j, k = np.nonzero(over > CUT_VIOLATION_MIN)
+    amount, count = value[used], holds.shape[1]
+    sign = np.hstack([1.0 - 2.0 * (np.rint(holds[used]) % 2), np.ones((int(used.sum()), 2))])
+    even = np.einsum("si,sj,sk->ijk", sign * amount[:, None], sign, sign, optimize=True)
+    short = (1.0 - (amount.sum() - even) / 2) / 2
+    tasks = np.concatenate([cuts.counts, [0, 0]])
+    odd = (tasks[:, None, None] + tasks[None, :, None] + tasks[None, None, :]) % 2 == 1
+    i, j, k = np.nonzero(odd & (short > CUT_VIOLATION_MIN))
     ordered = (i < j) & (j < k)
     i, j, k = i[ordered], j[ordered], k[ordered]
-    worst = np.argsort(-over[i, j, k], kind="stable")
-    found = ((int(i[w]), int(j[w]), int(k[w])) for w in worst)
-    return [cut for cut in found if cut not in known][:CUTS_PER_ROUND]
+    worst = np.argsort(-short[i, j, k], kind="stable")
+    found = (tuple(int(c) for c in (i[w], j[w], k[w]) if c < count) for w in worst)
+    known = set(cuts.classes)
+    return list(dict.fromkeys(cut for cut in found if cut not in known))[:CUTS_PER_ROUND]
 
 
-def close_over(pairs: DensePairs, listed: Listed, cuts: Cuts, kept_known: float, deadline: Deadline) -> Closed:
+def close_over(pairs: DensePairs, listed: Columns, cuts: Cuts, kept_known: float, deadline: Deadline) -> Closed:
     """The best choice among the listed columns that keeps more than `kept_known`."""
-    counts = np.array([len(t.nodes) for t in pairs.types])
-    cuts = Cuts(cuts.tasks, list(cuts.triples))
+    nodes = np.array([len(t.nodes) for t in pairs.types])
+    cuts = Cuts(cuts.counts, list(cuts.classes))
     bound = pairs.total
     for _ in range(CUT_ROUNDS_MAX):
-        prices, worth, active = _priced(pairs, listed, cuts, counts, deadline)
-        node_value = np.array([max(0.0, worth[listed.node_type == t].max(initial=0.0)) for t in range(len(counts))])
-        bound = min(bound, float(prices.item.sum() + prices.cut.sum() + counts @ node_value))
-        if bound <= kept_known or len(listed.kept) == 0:
-            return Closed(None, min(bound, pairs.total))
-        gap = bound - kept_known
-        useful = np.flatnonzero(worth >= node_value[listed.node_type] - gap - 1e-7).astype(np.int64)
-        broken = violated_cuts(listed.holds[active], prices.chosen, set(cuts.triples))
-        listed = listed.thinned(useful)
+        if len(listed) == 0:
+            return Closed(listed, None, kept_known)
+        prices, worth, given = _priced(pairs, listed, cuts, nodes, deadline)
+        node_value = np.array([worth[listed.node_type == t].max(initial=0.0) for t in range(len(nodes))])
+        proven = float(prices.task @ cuts.counts + prices.cut @ cuts.limits() + nodes @ node_value)
+        bound = min(bound, proven)
+        if bound <= kept_known:
+            return Closed(listed, None, kept_known)
+        useful = np.flatnonzero(worth >= node_value[listed.node_type] - (proven - kept_known) - 1e-7)
+        broken = violated_cuts(listed.holds[given], prices.chosen, cuts)
+        listed = listed.thinned(useful.astype(np.int64))
         if len(useful) <= SMALL_ENOUGH or not broken or deadline.remaining <= 0:
             break
-        cuts.triples += broken
-    return _finished(pairs, listed, cuts, kept_known, bound, deadline)
+        cuts.classes += broken
+    times, kept_bound = choose(pairs, listed, cuts, kept_known, deadline)
+    return Closed(listed, times, min(bound, kept_bound))
 
 
 def _priced(
-    pairs: DensePairs, listed: Listed, cuts: Cuts, counts: Ints, deadline: Deadline
+    pairs: DensePairs, listed: Columns, cuts: Cuts, nodes: Longs, deadline: Deadline
 ) -> tuple[Prices, Floats, Longs]:
     """The linear program over all listed columns: prices, every column's worth, and which columns it was given."""
-    tasks = pairs.weight.shape[0]
-    trips = (listed.holds @ cuts.shares().T.astype(np.float64)) >= 2
-    master = Master(tasks, counts.tolist(), pairs.total + 1.0, len(cuts.triples))
-    given = np.zeros(len(listed.kept), dtype=bool)
-    order: list[int] = []
+    trips = cuts.trips(listed.holds)
+    master = Master(cuts.counts.tolist(), nodes.tolist(), pairs.total + 1.0)
+    for limit in cuts.limits().tolist():
+        master.add_cut(np.zeros(0), limit)
+    given = np.zeros(len(listed), dtype=bool)
+    order: list[Longs] = []
     fresh = np.argsort(-listed.kept, kind="stable")[:BATCH]
     while True:
-        master.add([(listed.columns[k].kept, listed.columns[k].node_type, listed.columns[k].tasks,
-                     np.flatnonzero(trips[k]).astype(np.int32)) for k in fresh.tolist()])  # fmt: skip
+        master.add(listed.kept[fresh], listed.node_type[fresh], listed.holds[fresh], trips[fresh])
         given[fresh] = True
-        order += fresh.tolist()
+        order.append(fresh)
         prices = master.solve()
-        worth = listed.kept - listed.holds @ prices.item - trips @ prices.cut
+        worth = listed.kept - listed.holds @ prices.task - trips @ prices.cut
         reduced = np.where(given, -np.inf, worth - prices.node_type[listed.node_type])
         fresh = np.argsort(-reduced, kind="stable")[:BATCH]
         fresh = fresh[reduced[fresh] > 1e-9]
         if len(fresh) == 0 or deadline.remaining <= 0:
-            return prices, worth, np.array(order, dtype=np.int64)
-
-
-def _finished(
-    pairs: DensePairs, listed: Listed, cuts: Cuts, kept_known: float, bound: float, deadline: Deadline
-) -> Closed:
-    chosen, kept_bound = choose(pairs, listed, cuts, kept_known, deadline)
-    return Closed(chosen, min(bound, kept_bound))
+            return prices, worth, np.concatenate(order)
 
 
 def choose(
-    pairs: DensePairs, listed: Listed, cuts: Cuts, kept_known: float, deadline: Deadline
-) -> tuple[list[Column] | None, float]:
-    """The best whole choice of columns by HiGHS that keeps more than `kept_known`, and the bound that it proved."""
+    pairs: DensePairs, listed: Columns, cuts: Cuts, kept_known: float, deadline: Deadline
+) -> tuple[Longs | None, float]:
+    """How often to use each column, by HiGHS, so as to keep more than `kept_known`; and the bound that it proved."""
     import highspy
 
-    tasks, count = pairs.weight.shape[0], len(listed.kept)
+    count, classes = len(listed), len(cuts.counts)
     if count == 0:
         return None, kept_known
-    types = np.eye(len(pairs.types))[listed.node_type]
-    trips = (listed.holds @ cuts.shares().T.astype(np.float64)) >= 2
-    matrix = np.column_stack([listed.holds, types, trips])
-    nodes = [float(len(t.nodes)) for t in pairs.types]
+    nodes = np.array([len(t.nodes) for t in pairs.types], dtype=np.float64)
+    matrix = np.hstack([listed.holds, np.eye(len(nodes))[listed.node_type], cuts.trips(listed.holds)])
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = matrix.shape
-    program.col_cost_, program.col_lower_, program.col_upper_ = -listed.kept, np.zeros(count), np.ones(count)
-    program.row_lower_ = np.concatenate([np.ones(tasks), np.full(matrix.shape[1] - tasks, -np.inf)])
-    program.row_upper_ = np.concatenate([np.ones(tasks), nodes, np.ones(trips.shape[1])])
+    program.col_cost_, program.col_lower_ = -listed.kept, np.zeros(count)
+    program.col_upper_ = nodes[listed.node_type]
+    program.row_lower_ = np.concatenate([cuts.counts, np.full(matrix.shape[1] - classes, -np.inf)])
+    program.row_upper_ = np.concatenate([cuts.counts, nodes, cuts.limits()])
     column, row = np.nonzero(matrix)
     program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     program.a_matrix_.start_ = np.searchsorted(column, np.arange(count + 1))
-    program.a_matrix_.index_, program.a_matrix_.value_ = row, np.ones(len(row))
+    program.a_matrix_.index_, program.a_matrix_.value_ = row, matrix[column, row]
     program.integrality_ = [highspy.HighsVarType.kInteger] * count
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
@@ -160,5 +140,4 @@ def choose(
     kept_bound = -info.mip_dual_bound if np.isfinite(info.mip_dual_bound) else pairs.total
     if info.primal_solution_status != 2:
         return None, max(kept_known, kept_bound)
-    picked = np.flatnonzero(np.array(highs.getSolution().col_value) > 0.5)
-    return [listed.columns[k] for k in picked.tolist()], max(kept_known, kept_bound)
+    return np.rint(highs.getSolution().col_value).astype(np.int64), max(kept_known, kept_bound)

@@ -18,29 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model.taskgraph import Floats, Ints, TaskGraph
+from penstock.model.taskgraph import Floats, Ints
+from penstock.optimise.classes import Classes, classes_of
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.master import quiet_highs
 from penstock.optimise.node_types import NodeType, node_types
 
 CONFIGURATIONS_MAX = 12_000
 PATTERNS_MAX = 4_000
+PATTERN_WORK_MAX = 60_000  # steps of the listing, about a tenth of a second
 SAME_SIZE_DIGITS = 10  # sizes that agree to so many digits are one size; the contract's slack is wider
-
-
-@dataclass(frozen=True, eq=False)
-class Classes:
-    """Classes of interchangeable tasks, and the rates between one task of each."""
-
-    members: tuple[Ints, ...]
-    load: Floats
-    memory: Floats
-    outward: Floats  # class by class: rate from one task to one task
-
-    @property
-    def counts(self) -> list[int]:
-        """Tasks in each class."""
-        return [len(tasks) for tasks in self.members]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,27 +52,6 @@ class Outcome:
     infeasible: bool = False
 
 
-def classes_of(graph: TaskGraph, directed: bool) -> Classes:
-    """Classes of tasks; direction matters only where bandwidth is limited."""
-    adjacency = graph.adjacency
-    alike: dict[tuple[float, float, bytes], list[int]] = {}
-    for task in range(graph.task_count):
-        row = slice(adjacency.start[task], adjacency.start[task + 1])
-        around = adjacency.neighbour[row].tobytes() + adjacency.weight[row].tobytes()
-        if directed:
-            around += adjacency.outward[row].tobytes()
-        alike.setdefault((float(graph.load[task]), float(graph.memory_mb[task]), around), []).append(task)
-    members = tuple(np.array(tasks, dtype=np.int32) for tasks in alike.values())
-    first = np.array([tasks[0] for tasks in members])
-    number = np.full(graph.task_count, -1)
-    number[first] = np.arange(len(first))
-    outward = np.zeros((len(first), len(first)))
-    between = (number[graph.source] >= 0) & (number[graph.target] >= 0)
-    outward[number[graph.source[between]], number[graph.target[between]]] = graph.rate[between]
-    np.fill_diagonal(outward, 0.0)
-    return Classes(members, graph.load[first], graph.memory_mb[first], outward)
-
-
 def connected_configurations(classes: Classes, types: Sequence[NodeType], limit: int) -> Ints | None:
     """Every connected configuration that the roomiest node could hold, or None when there are more than `limit`."""
     room = max(t.capacity for t in types)
@@ -108,8 +74,8 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
                     continue
                 seen.add(more)
                 grown.append((more, reachable.union(neighbours[c]), used + load[c], resident + memory[c]))
-        if len(seen) > limit:
-            return None
+            if len(seen) > limit:
+                return None
         frontier = grown
     return np.array(sorted(seen), dtype=np.int32).reshape(len(seen), len(counts))
 
@@ -119,19 +85,22 @@ def packing_patterns(sizes: Floats, limits: Floats, most: Sequence[int], limit: 
 
     `most` bounds how often a size can be used at all.
     """
+    scarce = np.isfinite(limits) & (sizes.sum(axis=0) > 0)
+    scarce[0] = True  # load counts even when nothing has any
+    sizes, limits = sizes[:, scarce], limits[scarce]
     order = np.lexsort(sizes.T[::-1])[::-1].tolist()  # largest load first: deep branches are then short
     rows = [tuple(sizes[s].tolist()) for s in order]
     bound = tuple(limits.tolist())
     found: list[tuple[int, ...]] = []
-    visited = 0
+    work = 0
 
     def fits(used: tuple[float, ...], extra: tuple[float, ...]) -> bool:
         return all(u + e <= b for u, e, b in zip(used, extra, bound, strict=True))
 
     def extend(position: int, used: tuple[float, ...], chosen: list[int]) -> bool:
-        nonlocal visited
-        visited += 1
-        if visited > 20 * limit or len(found) > limit:
+        nonlocal work
+        work += 1 if position < len(rows) else len(rows)
+        if work > PATTERN_WORK_MAX or len(found) > limit:
             return False
         if position == len(rows):
             if not any(chosen[p] < most[order[p]] and fits(used, rows[p]) for p in range(len(rows))):

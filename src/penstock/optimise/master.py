@@ -1,8 +1,8 @@
 """The master problem of column generation: a linear program over node sets, kept warm in HiGHS.
 
-Maximise the traffic kept inside sets, cover every item once, use at most as many sets of a node type as it has nodes,
-and keep every subset-row cut (Jepsen et al. 2008: of three tasks, at most one chosen set may hold two). Every item has
-an artificial column at a high price, so that the program is feasible and its prices bounded from the first round.
+Maximise the traffic kept inside sets, cover every class of tasks exactly, use at most as many sets of a node type as it
+has nodes, and keep every cut (`columns.Cuts`). Every class has an artificial column at a high price, so that the
+program is feasible and its prices bounded from the first round.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """The master's answer: what it keeps, prices of items, node types and cuts, and the columns' values."""
+    """The master's answer: what it keeps, prices of classes, node types and cuts, and the columns' values."""
 
     kept: float
-    item: Floats
+    task: Floats  # price of one task of each class
     node_type: Floats
     cut: Floats
     chosen: Floats  # a value per column, artificial ones left out
-    artificial: float  # how much of the cover is artificial
 
 
 def quiet_highs(threads: int = 1) -> Highs:
@@ -42,51 +41,41 @@ def quiet_highs(threads: int = 1) -> Highs:
 
 
 class Master:
-    """Rows: items, node types, cuts. Columns: one artificial per item, then node sets in the order they were added."""
+    """Rows: classes, node types, cuts. Columns: an artificial one per class, then node sets in the order of adding."""
 
-    def __init__(self, items: int, type_counts: Sequence[int], artificial_price: float, cut_count: int = 0) -> None:
-        self.items, self.types, self.cuts = items, len(type_counts), cut_count
+    def __init__(self, class_counts: Sequence[int], type_counts: Sequence[int], artificial_price: float) -> None:
+        self.classes, self.types = len(class_counts), len(type_counts)
         self._highs = quiet_highs()
         self._highs.setOptionValue("presolve", "off")
         infinite = self._highs.getInfinity()
-        for _ in range(items):
-            self._highs.addRow(1.0, 1.0, 0, [], [])
+        for count in class_counts:
+            self._highs.addRow(float(count), float(count), 0, [], [])
         for count in type_counts:
             self._highs.addRow(-infinite, float(count), 0, [], [])
-        for _ in range(cut_count):
-            self._highs.addRow(-infinite, 1.0, 0, [], [])
-        for i in range(items):
+        for i in range(self.classes):
             self._highs.addCol(artificial_price, 0.0, infinite, 1, [i], [1.0])
         self._infinite = infinite
 
-    def add(self, columns: Sequence[tuple[float, int, Ints, Ints]]) -> None:
-        """Add columns of (kept traffic, node type, items, cuts that it trips)."""
-        if not columns:
-            return
-        starts: list[int] = []
-        index: list[int] = []
-        for _, node_type, held, tripped in columns:
-            starts.append(len(index))
-            index += held.tolist()
-            index.append(self.items + node_type)
-            index += (self.items + self.types + tripped).tolist()
-        count = len(columns)
+    def add(self, kept: Floats, node_type: Ints, holds: Floats, trips: Floats) -> None:
+        """Add columns: traffic kept, node type, tasks per class (a row each) and how often they trip each cut."""
+        count = len(kept)
+        matrix = np.hstack([holds, np.eye(self.types)[node_type], trips])
+        column, row = np.nonzero(matrix)
         self._highs.addCols(
             count,
-            np.array([-kept for kept, *_ in columns]),
+            -kept,
             np.zeros(count),
             np.full(count, self._infinite),
-            len(index),
-            np.array(starts, dtype=np.int32),
-            np.array(index, dtype=np.int32),
-            np.ones(len(index)),
+            len(row),
+            np.searchsorted(column, np.arange(count)).astype(np.int32),
+            row.astype(np.int32),
+            matrix[column, row],
         )
 
-    def add_cut(self, columns: Ints) -> None:
-        """Add a cut that the numbered columns trip."""
-        at = (columns + self.items).astype(np.int32)
-        self._highs.addRow(-self._infinite, 1.0, len(at), at, np.ones(len(at)))
-        self.cuts += 1
+    def add_cut(self, trips: Floats, limit: float) -> None:
+        """Add a cut, given how often each column trips it and how often all together may."""
+        at = np.flatnonzero(trips)
+        self._highs.addRow(-self._infinite, limit, len(at), (at + self.classes).astype(np.int32), trips[at])
 
     def solve(self) -> Prices:
         """Solve the linear program from where the last solve ended."""
@@ -94,12 +83,11 @@ class Master:
         solution = self._highs.getSolution()
         dual = -np.array(solution.row_dual)
         value = np.array(solution.col_value)
-        types_end = self.items + self.types
+        types_end = self.classes + self.types
         return Prices(
             kept=-self._highs.getInfo().objective_function_value,
-            item=dual[: self.items],
-            node_type=np.maximum(0.0, dual[self.items : types_end]),
+            task=dual[: self.classes],
+            node_type=np.maximum(0.0, dual[self.classes : types_end]),
             cut=np.maximum(0.0, dual[types_end:]),
-            chosen=value[self.items :],
-            artificial=float(value[: self.items].sum()),
+            chosen=value[self.classes :],
         )

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints
+from penstock.optimise.classes import Classes, classes_of
 from penstock.optimise.contract import Problem
 
 TOLERANCE = 1e-6  # relative: a bound this close below a cost proves it
@@ -101,6 +102,19 @@ class DensePairs:
         return tuple(
             NodeType(t.capacity, t.memory_mb, t.bandwidth / self.unit, t.nodes) for t in node_types(self.problem)
         )
+
+    @cached_property
+    def classes(self) -> Classes:
+        """Classes of interchangeable tasks."""
+        return classes_of(self.problem.graph, directed=bool(np.any(np.isfinite(self.problem.bandwidth))))
+
+    @cached_property
+    def class_of(self) -> Ints:
+        """The class of each task."""
+        number = np.empty(self.problem.task_count, dtype=np.int32)
+        for c, tasks in enumerate(self.classes.members):
+            number[tasks] = c
+        return number
 
     def kept(self, tasks: Ints) -> float:
         """Traffic inside a set of tasks."""

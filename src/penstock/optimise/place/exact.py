@@ -12,7 +12,6 @@ was rejected is in docs/decisions/0003-exact-placement.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,9 +19,9 @@ import numpy as np
 
 from penstock import _core
 from penstock.errors import Infeasible, NoPlanFound
-from penstock.model.taskgraph import Ints
-from penstock.optimise.closing import Listed, choose, close_over, violated_cuts
-from penstock.optimise.columns import Column, ColumnGeneration
+from penstock.model.taskgraph import Ints, Longs
+from penstock.optimise.closing import choose, close_over, violated_cuts
+from penstock.optimise.columns import ColumnGeneration, Columns
 from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
@@ -32,6 +31,7 @@ from penstock.optimise.objective import node_cost
 THETA_DEFAULT = 60.0
 COLUMN_TASKS_MAX = 400  # beyond, dense pricing does not pay
 LISTED_MAX = 150_000
+ROUNDED_MAX = 2_000  # columns among which a better plan is looked for on the way
 PRICED_CUT_ROUNDS_MAX = 30
 
 
@@ -145,47 +145,51 @@ def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints |
             _round_up(standing, pairs, generation, deadline)
             if standing.proved or _close(standing, pairs, generation, executor):
                 return
-            if deadline.remaining <= 0 or not _cut(pairs, generation):
+            if deadline.remaining <= 0 or not _cut(generation):
                 return
 
 
 def _round_up(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, deadline: Deadline) -> None:
     """Look for a better plan among the columns that are near the bound's prices."""
-    listed = Listed.of(generation.columns, pairs.weight.shape[0])
-    worth = listed.kept - listed.holds @ generation.prices.item - generation.prices.node_type[listed.node_type]
-    near = listed.thinned(np.sort(np.argsort(-worth, kind="stable")[:2_000]))
+    columns, prices = generation.columns, generation.prices
+    worth = columns.kept - columns.holds @ prices.task - prices.node_type[columns.node_type]
+    near = columns.thinned(np.sort(np.argsort(-worth, kind="stable")[:ROUNDED_MAX]))
     soon = Deadline(deadline.clock() + min(5.0, 0.1 * deadline.remaining), deadline.clock)
-    chosen, _ = choose(pairs, near, generation.cuts, pairs.total - standing.cost / pairs.unit, soon)
-    standing.offer(_placed(pairs, chosen))
+    times, _ = choose(pairs, near, generation.cuts, pairs.total - standing.cost / pairs.unit, soon)
+    standing.offer(_placed(pairs, near, times))
 
 
 def _close(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
     kept_known = pairs.total - standing.cost / pairs.unit
-    columns = generation.enumerate_above(generation.bound.kept - kept_known + 1e-9, LISTED_MAX, executor)
+    columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, LISTED_MAX, executor)
     if columns is None:
         return False
-    listed = Listed.of(columns, pairs.weight.shape[0])
-    closed = close_over(pairs, listed, generation.cuts, kept_known, generation.deadline)
-    standing.offer(_placed(pairs, closed.chosen))
+    closed = close_over(pairs, columns, generation.cuts, kept_known, generation.deadline)
+    standing.offer(_placed(pairs, closed.columns, closed.times))
     # Whatever is not listed keeps no more than what was known, so the bound over the list is a bound for all.
     standing.raise_bound((pairs.total - max(closed.kept_bound, kept_known)) * pairs.unit)
     return True
 
 
-def _cut(pairs: DensePairs, generation: ColumnGeneration) -> bool:
-    listed = Listed.of(generation.columns, pairs.weight.shape[0])
-    broken = violated_cuts(listed.holds, generation.prices.chosen, set(generation.cuts.triples))
+def _cut(generation: ColumnGeneration) -> bool:
+    """Add cuts that the master's answer breaks; false when there are none."""
+    chosen = generation.prices.chosen
+    broken = violated_cuts(generation.columns.holds[: len(chosen)], chosen, generation.cuts)
     generation.add_cuts(broken)
     return bool(broken)
 
 
-def _placed(pairs: DensePairs, chosen: Iterable[Column] | None) -> Ints | None:
-    """Nodes for chosen columns, each type's nodes in order."""
-    if chosen is None:
+def _placed(pairs: DensePairs, columns: Columns, times: Longs | None) -> Ints | None:
+    """Nodes for the chosen columns, each type's nodes and each class's tasks in order."""
+    if times is None:
         return None
-    node = np.full(pairs.weight.shape[0], -1, dtype=np.int32)
-    spare = [list(reversed(t.nodes)) for t in pairs.types]
-    for column in chosen:
-        node[column.tasks] = spare[column.node_type].pop()
+    node = np.full(len(pairs.weight), -1, dtype=np.int32)
+    spare_nodes = [list(reversed(t.nodes)) for t in pairs.types]
+    spare_tasks = [list(reversed(tasks.tolist())) for tasks in pairs.classes.members]
+    for column in np.repeat(np.arange(len(columns)), times).tolist():
+        where = spare_nodes[columns.node_type[column]].pop()
+        for c in np.flatnonzero(columns.holds[column]).tolist():
+            for _ in range(int(columns.holds[column, c])):
+                node[spare_tasks[c].pop()] = where
     return node

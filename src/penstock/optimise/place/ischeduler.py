@@ -19,6 +19,8 @@ Left open, and decided here:
 - Parts above the capacity are repaired. If they cannot be (unequal loads), what does not fit goes to additional parts.
 - Which alpha of the parts are fused: those with the most internal traffic, then the largest. In the heuristic, parts
   with a task that the next type of node cannot hold come before all others.
+- Parts smaller than a node can leave more than phi vertices although formula 8 asked for no more parts and nodes of the
+  type are left: the rest is cut once more for these nodes before the next type has its turn.
 - c = 1: fusing shrinks nothing and phi is out of reach, so the heuristic takes over, as for k > phi (line 32).
 - The solver sees CPU only, as the paper does. If it finds no packing of the fused parts, or node types are used up
   before phi is reached, the heuristic starts afresh and a note says so. If the heuristic runs out of nodes, that is an
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +135,9 @@ def first_level(problem: Problem, phi: int, seed: int) -> Fusion:
     """Lines 22 to 47: cut and fuse, one type of node after the other, until phi vertices or no tasks are left."""
     fusion = Fusion(left=np.arange(problem.task_count), optimising=phi > 0)
     types = node_types(problem)
-    for position, kind in enumerate(types):
+    waiting = deque(types)
+    while waiting:
+        kind = waiting.popleft()
         t, f = len(fusion.left), len(fusion.parts)
         if t == 0 or t + f <= phi:
             return fusion
@@ -143,8 +148,9 @@ def first_level(problem: Problem, phi: int, seed: int) -> Fusion:
             return fusion
         if fusion.optimising and (k > phi or _tasks_per_part(problem, fusion.left, kind.capacity) <= 1):
             fusion.optimising, phi = False, 0
-        next_capacity = types[position + 1].capacity if position + 1 < len(types) else 0.0
-        _cut_and_fuse(problem, fusion, kind, k, phi, next_capacity, seed)
+        alpha = _cut_and_fuse(problem, fusion, kind, k, phi, waiting[0].capacity if waiting else 0.0, seed)
+        if fusion.optimising and alpha < len(kind.nodes):
+            waiting.appendleft(NodeType(kind.capacity, kind.nodes[alpha:]))
     if len(fusion.left) and len(fusion.left) + len(fusion.parts) > phi:
         _refuse(problem, fusion, types)
     return fusion
@@ -158,7 +164,8 @@ def _tasks_per_part(problem: Problem, left: Longs, capacity: float) -> int:
 
 def _cut_and_fuse(
     problem: Problem, fusion: Fusion, kind: NodeType, k: int, phi: int, next_capacity: float, seed: int
-) -> None:
+) -> int:
+    """Lines 36 to 46; the number of parts fused."""
     t, f = len(fusion.left), len(fusion.parts)
     parts = cut(problem, fusion.left, k, kind.capacity, seed)
     wanted = len(parts)
@@ -168,6 +175,7 @@ def _cut_and_fuse(
     fusion.iterations.append(Iteration(t, f, kind.capacity, len(kind.nodes), k, alpha, fusion.optimising))
     order = _by_worth(problem, parts, math.inf if fusion.optimising else next_capacity)
     fusion.fuse(order[:alpha], kind.nodes[:alpha])
+    return alpha
 
 
 def cut(problem: Problem, left: Longs, k: int, capacity: float, seed: int) -> list[Longs]:
