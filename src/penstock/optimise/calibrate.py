@@ -3,8 +3,9 @@
 The paper takes phi "from previous experiments"; here the experiment is run once and remembered. Seeded random
 instances with unequal loads and rates, the hard kind, grow until the solver no longer proves one within theta; then
 the gap between the last size that worked and the first that did not is halved. The experiment stops after about five
-times theta whatever happens. A constant was rejected: it would be wrong on every machine but the one that it came
-from, and on that one after the next improvement of the solver.
+times theta whatever happens, and longer thetas than a second share the experiment of a second: what is solved in one
+is solved in ten, and nobody waits a minute for a threshold. A constant was rejected: it would be wrong on every
+machine but the one that it came from, and on that one after the next improvement of the solver.
 
 The answer is kept in the user's cache directory under the solver's version and the machine. This is the one place in
 the optimiser that reads or writes a file: a cache that is missing, damaged or not writable only costs the time again.
@@ -31,6 +32,7 @@ from penstock.optimise.contract import Deadline, Placement, Problem
 
 Solve = Callable[[Problem, Deadline, int], Placement]
 
+THETA_MEASURED_MAX = 1.0
 BUDGET = 4.0  # calibration may take this many times theta, and once theta to warm up
 FIRST = 16  # where the search begins: smaller sizes are looked at only if this one fails
 LARGEST = 512  # beyond this phi no longer limits anything that the solver is good for
@@ -42,6 +44,7 @@ ROOM = 1.25  # capacity over load: tight enough to matter, loose enough that a p
 def calibrated(theta: float, solve: Solve, solver_files: Iterable[Path], cache_file: Path | None = None) -> int:
     """The phi for theta, from the cache, or by experiment and then into the cache."""
     cache_file = cache_file or default_cache_file()
+    theta = min(theta, THETA_MEASURED_MAX)
     solver, allowed = f"{fingerprint(solver_files)} on {machine()}", f"{theta:g}"
     known = _read(cache_file)
     found = known.get(solver, {}).get(allowed)

@@ -9,6 +9,7 @@ operator graph and letting each expand it, which made twelve slightly different 
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -173,7 +174,11 @@ class Scheduler:
 
     def load(self) -> Schedule:
         """The scheduler's function."""
-        import importlib
-
         schedule: Schedule = importlib.import_module(self.module).schedule
         return schedule
+
+    def prepare(self, options: Options) -> None:
+        """What the scheduler does once per machine, such as a calibration; not part of its time."""
+        prepare: Callable[[Options], None] | None = getattr(importlib.import_module(self.module), "prepare", None)
+        if prepare is not None:
+            prepare(options)

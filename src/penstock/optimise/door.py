@@ -48,6 +48,7 @@ def place(
         raise InvalidInput(faults)
     problem.require_plausible()
     schedule = row.load()
+    row.prepare(options)
     began = clock()
     placement = schedule(problem, options)
     worker, notes = placement.worker, placement.notes

@@ -41,9 +41,16 @@ SCHEDULERS: dict[str, Scheduler] = {
             "TurboStream: consolidate pairs, split by BFS",
             "penstock.optimise.place.turbostream",
             frozenset(),
+            settings=("task_num_threshold", "balance_factor", "kernighan_lin"),
         ),
         Scheduler("exact", "proven optimum, or a bound and a gap", "penstock.optimise.place.exact", _ALL),
-        Scheduler("best", "ours: never worse than any of the above", "penstock.optimise.place.best", _ALL),
+        Scheduler(
+            "best",
+            "ours: never worse than any of the above",
+            "penstock.optimise.place.best",
+            _ALL,
+            settings=("effort",),
+        ),
     )
 }
 

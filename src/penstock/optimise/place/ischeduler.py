@@ -33,7 +33,7 @@ import importlib
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,19 +88,35 @@ class Fusion:
         self.left = np.setdiff1d(self.left, np.concatenate(parts), assume_unique=True)
 
 
+def prepare(options: Options) -> None:
+    """Find phi for this machine, once, before anybody's time is measured."""
+    if _theta(options) > 0 and _asked_phi(options) is None:
+        _calibrated_phi(options)
+
+
 def schedule(problem: Problem, options: Options) -> Placement:
     """Fuse, then solve or map; the worker level is left to the k-way split."""
     problem.require_plausible()
-    theta = THETA_DEFAULT if options.theta is None else options.theta
-    if theta <= 0:
+    if _theta(options) <= 0:
         return mapped(problem, first_level(problem, 0, options.seed))
-    phi = _asked_phi(options)
-    solver = importlib.import_module(SOLVER)  # heavy, and of no use to the heuristic
-    solve: Solve = solver.solve
-    if phi is None:
-        source = Path(str(solver.__file__))
-        phi = calibrated(theta, solve, [source, *source.parent.parent.glob("*.py")])
-    return schedule_with(problem, phi, theta, options.seed, solve)
+    asked = _asked_phi(options)
+    phi = _calibrated_phi(options) if asked is None else asked
+    return schedule_with(problem, phi, _theta(options), options.seed, _solver())
+
+
+def _theta(options: Options) -> float:
+    return THETA_DEFAULT if options.theta is None else options.theta
+
+
+def _solver() -> Solve:
+    """The exact solver; imported late because it is heavy and of no use to the heuristic."""
+    solve: Solve = importlib.import_module(SOLVER).solve
+    return solve
+
+
+def _calibrated_phi(options: Options) -> int:
+    source = Path(str(importlib.import_module(SOLVER).__file__))
+    return calibrated(_theta(options), _solver(), [source, *source.parent.parent.glob("*.py")])
 
 
 def _asked_phi(options: Options) -> int | None:
@@ -116,7 +132,9 @@ def schedule_with(problem: Problem, phi: int, theta: float, seed: int, solve: So
     try:
         fusion = first_level(problem, phi, seed)
         if fusion.optimising:
-            return solved(problem, fusion, Deadline.after(theta), seed, solve)
+            placement = solved(problem, fusion, Deadline.after(theta), seed, solve)
+            told = f"phi {phi}: {len(fusion.parts)} parts fused, {len(fusion.left)} tasks left single for the solver"
+            return replace(placement, notes=(*placement.notes, told))
         return mapped(problem, fusion)
     except (NoPlanFound, Infeasible) as refused:
         if phi == 0:
