@@ -25,6 +25,8 @@ from penstock.optimise.master import quiet_highs
 from penstock.optimise.node_types import NodeType, node_types
 
 CONFIGURATIONS_MAX = 12_000
+CONFIGURATION_CELLS_MAX = 1_500_000  # configurations x classes
+SIZES_MAX = 60  # with more distinct sizes patterns explode, and column generation is the better model
 PATTERNS_MAX = 4_000
 PATTERN_WORK_MAX = 60_000  # steps of the listing, about a tenth of a second
 SAME_SIZE_DIGITS = 10  # sizes that agree to so many digits are one size; the contract's slack is wider
@@ -111,7 +113,7 @@ def packing_patterns(sizes: Floats, limits: Floats, most: Sequence[int], limit: 
             levels.append(tuple(u + e for u, e in zip(levels[-1], rows[position], strict=True)))
         return all(extend(position + 1, levels[count], [*chosen, count]) for count in range(len(levels) - 1, -1, -1))
 
-    if len(rows) > 300 or not extend(0, (0.0,) * len(bound), []):
+    if len(rows) > SIZES_MAX or not extend(0, (0.0,) * len(bound), []):
         return None
     unsorted = np.empty((len(found), len(rows)), dtype=np.int64)
     unsorted[:, order] = np.array(found, dtype=np.int64).reshape(len(found), len(rows))
@@ -123,7 +125,8 @@ def build_model(problem: Problem) -> Model | None:
     types = node_types(problem)
     limited = any(np.isfinite(t.bandwidth) for t in types)
     classes = classes_of(problem.graph, directed=limited)
-    configurations = connected_configurations(classes, types, CONFIGURATIONS_MAX)
+    most_configurations = min(CONFIGURATIONS_MAX, CONFIGURATION_CELLS_MAX // len(classes.members))
+    configurations = connected_configurations(classes, types, most_configurations)
     if configurations is None:
         return None
     rate = classes.outward

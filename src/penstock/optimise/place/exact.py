@@ -1,7 +1,7 @@
 """`exact`: the proven optimum where time allows, and always a plan with a true lower bound.
 
 In order, each step only as far as the one before left something open:
-1. short annealing runs, for a plan and an upper bound;
+1. short annealing runs for a plan, and a quick bound (`neighbourhood_bound`);
 2. the class model where tasks are interchangeable (`configurations`), which proves each of the papers' section 5
    instances within a second;
 3. column generation where tasks differ (`columns`), whose prices give a bound;
@@ -25,12 +25,13 @@ from penstock.optimise.columns import ColumnGeneration, Columns
 from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
+from penstock.optimise.neighbourhood_bound import neighbourhood_bound
 from penstock.optimise.node_types import DensePairs, fits, is_proof
 from penstock.optimise.objective import node_cost
 
 THETA_DEFAULT = 60.0
 COLUMN_TASKS_MAX = 400  # beyond, dense pricing does not pay
-LISTED_MAX = 150_000
+LISTED_CELLS_MAX = 5_000_000  # listed columns x classes, for each node type
 ROUNDED_MAX = 2_000  # columns among which a better plan is looked for on the way
 PRICED_CUT_ROUNDS_MAX = 30
 
@@ -73,11 +74,13 @@ def solve(problem: Problem, deadline: Deadline, seed: int, start: Ints | None = 
     placements = _starts(problem, deadline, seed, start, runs=2, moves=20_000)
     for node in placements:
         standing.offer(node)
-    if not standing.proved:
+    standing.raise_bound(neighbourhood_bound(problem))
+    if not standing.proved and deadline.remaining > 0:
         _by_classes(standing, deadline)
     if standing.node is None:
         standing.offer(any_placement(problem, deadline))
-    if not standing.proved and standing.node is not None and problem.task_count <= COLUMN_TASKS_MAX:
+    worthwhile = problem.task_count <= COLUMN_TASKS_MAX and deadline.remaining > 0
+    if worthwhile and not standing.proved and standing.node is not None:
         _by_columns(standing, deadline, seed, start)
     if standing.node is None:
         msg = (
@@ -162,7 +165,8 @@ def _round_up(standing: Standing, pairs: DensePairs, generation: ColumnGeneratio
 def _close(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
     kept_known = pairs.total - standing.cost / pairs.unit
-    columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, LISTED_MAX, executor)
+    listed_max = LISTED_CELLS_MAX // len(generation.counts)
+    columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, listed_max, executor)
     if columns is None:
         return False
     closed = close_over(pairs, columns, generation.cuts, kept_known, generation.deadline)
