@@ -157,8 +157,11 @@ def build_model(problem: Problem) -> Model | None:
     return Model(classes, types, configurations, inside, numbers, needs[first], tuple(patterns))
 
 
-def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
-    """The optimum by HiGHS, or what is known when the deadline comes."""
+def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline) -> Outcome:
+    """The optimum by HiGHS, or what is known when the deadline comes.
+
+    Plans that keep no more than `kept_to_beat` (minus infinity: no plan is known) are not looked for.
+    """
     import highspy
 
     unit = _unit(model)
@@ -177,13 +180,18 @@ def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("time_limit", deadline.remaining)
+    if np.isfinite(kept_to_beat):
+        highs.setOptionValue("objective_bound", -kept_to_beat / unit)
     highs.passModel(program)
     highs.run()
     status = highs.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return Outcome(None, 0.0, infeasible=True)
+    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
+        known = np.isfinite(kept_to_beat)
+        return Outcome(None, problem.graph.total_rate - kept_to_beat if known else 0.0, infeasible=not known)
     info = highs.getInfo()
-    bound = max(0.0, problem.graph.total_rate + unit * info.mip_dual_bound) if np.isfinite(info.mip_dual_bound) else 0.0
+    # Below the objective bound HiGHS does not look, and then calls a worse plan the best: both bounds count.
+    kept_most = max(-unit * info.mip_dual_bound, kept_to_beat) if np.isfinite(info.mip_dual_bound) else np.inf
+    bound = max(0.0, problem.graph.total_rate - kept_most)
     if info.primal_solution_status != 2:
         return Outcome(None, bound)
     chosen = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)

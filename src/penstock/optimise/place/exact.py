@@ -12,6 +12,7 @@ was rejected is in docs/decisions/0003-exact-placement.md.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,10 +27,12 @@ from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
 from penstock.optimise.neighbourhood_bound import neighbourhood_bound
-from penstock.optimise.node_types import DensePairs, fits, is_proof
+from penstock.optimise.node_types import DensePairs, cost_step, fits, is_proof
 from penstock.optimise.objective import node_cost
 
 THETA_DEFAULT = 60.0
+STEP_MARGIN = 1e-4  # of the step between possible costs, by which a better plan must not quite reach the next one
+STEP_TOLERANCE = 1e-5  # of that step, forgiven when a bound is rounded up; above rounding errors, below the margin
 COLUMN_TASKS_MAX = 400  # beyond, dense pricing does not pay
 LISTED_CELLS_MAX = 5_000_000  # listed columns x classes, for each node type
 ROUNDED_MAX = 2_000  # columns among which a better plan is looked for on the way
@@ -51,6 +54,9 @@ class Standing:
     cost: float = float("inf")
     bound: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.step = cost_step(self.problem)
+
     def offer(self, node: Ints | None) -> None:
         """Keep the placement if it fits and is cheaper."""
         if node is None or (cost := node_cost(self.problem, node)) >= self.cost or not fits(self.problem, node):
@@ -58,8 +64,15 @@ class Standing:
         self.node, self.cost = node.astype(np.int32), cost
 
     def raise_bound(self, bound: float) -> None:
-        """Keep the bound if it is higher; rounding never lifts it above a plan that exists."""
+        """Keep the bound if it is higher, rounded up to a possible cost; never above a plan that exists."""
+        if self.step > 0:
+            bound = math.ceil(bound / self.step - STEP_TOLERANCE) * self.step
         self.bound = min(max(self.bound, bound), self.cost)
+
+    @property
+    def kept_to_beat(self) -> float:
+        """Traffic inside nodes that only a cheaper plan keeps more of."""
+        return self.problem.graph.total_rate - (self.cost - (1 - STEP_MARGIN) * self.step)
 
     @property
     def proved(self) -> bool:
@@ -108,9 +121,8 @@ def _by_classes(standing: Standing, deadline: Deadline) -> None:
     model = build_model(standing.problem)
     if model is None:
         return
-    outcome = solve_model(
-        standing.problem, model, Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock)
-    )
+    share = Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock)
+    outcome = solve_model(standing.problem, model, standing.kept_to_beat, share)
     if outcome.infeasible:
         raise Infeasible(no_plan_exists(standing.problem))
     standing.offer(outcome.node)
@@ -141,7 +153,7 @@ def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints |
     with ThreadPoolExecutor(max_workers=2) as executor:
         generation = ColumnGeneration(pairs, placements, deadline)
         for _ in range(PRICED_CUT_ROUNDS_MAX):
-            generation.converge(pairs.total - standing.cost / pairs.unit, executor)
+            generation.converge(standing.kept_to_beat / pairs.unit, executor)
             standing.raise_bound((pairs.total - generation.bound.kept) * pairs.unit)
             if standing.proved or deadline.remaining <= 0:
                 return
@@ -158,13 +170,13 @@ def _round_up(standing: Standing, pairs: DensePairs, generation: ColumnGeneratio
     worth = columns.kept - columns.holds @ prices.task - prices.node_type[columns.node_type]
     near = columns.thinned(np.sort(np.argsort(-worth, kind="stable")[:ROUNDED_MAX]))
     soon = Deadline(deadline.clock() + min(5.0, 0.1 * deadline.remaining), deadline.clock)
-    times, _ = choose(pairs, near, generation.cuts, pairs.total - standing.cost / pairs.unit, soon)
+    times, _ = choose(pairs, near, generation.cuts, standing.kept_to_beat / pairs.unit, soon)
     standing.offer(_placed(pairs, near, times))
 
 
 def _close(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
-    kept_known = pairs.total - standing.cost / pairs.unit
+    kept_known = standing.kept_to_beat / pairs.unit
     listed_max = LISTED_CELLS_MAX // len(generation.counts)
     columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, listed_max, executor)
     if columns is None:
