@@ -61,6 +61,8 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
     linked = classes.outward + classes.outward.T > 0
     neighbours = [np.flatnonzero(row).tolist() for row in linked]
     counts, load, memory = classes.counts, classes.load.tolist(), classes.memory.tolist()
+    if len(counts) > limit:
+        return None
     empty = (0,) * len(counts)
     frontier = [((*empty[:c], 1, *empty[c + 1 :]), frozenset(neighbours[c]), load[c], memory[c])
                 for c in range(len(counts)) if load[c] <= room and memory[c] <= memory_room]  # fmt: skip

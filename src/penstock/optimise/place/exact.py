@@ -92,8 +92,7 @@ def solve(problem: Problem, deadline: Deadline, seed: int, start: Ints | None = 
         _by_classes(standing, deadline)
     if standing.node is None:
         standing.offer(any_placement(problem, deadline))
-    worthwhile = problem.task_count <= COLUMN_TASKS_MAX and deadline.remaining > 0
-    if worthwhile and not standing.proved and standing.node is not None:
+    if not standing.proved and standing.node is not None and deadline.remaining > 0:
         _by_columns(standing, deadline, seed, start)
     if standing.node is None:
         msg = (
@@ -144,6 +143,10 @@ def _require_a_node_for_each(problem: Problem) -> None:
 def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints | None) -> None:
     problem = standing.problem
     pairs = DensePairs(problem)
+    if problem.task_count > COLUMN_TASKS_MAX:
+        for node in _starts(problem, deadline, seed + 1, standing.node, runs=4, moves=1_000 * problem.task_count):
+            standing.offer(node)
+        return
     effort = Deadline(deadline.clock() + 0.15 * deadline.remaining, deadline.clock)
     placements = _starts(
         problem, effort, seed + 1, standing.node if start is None else start, runs=16, moves=4_000 * problem.task_count
