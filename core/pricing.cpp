@@ -28,6 +28,7 @@ namespace {
 
 constexpr double kSmallestLoad = 1e-12;  // keeps densities finite for items without load
 constexpr long long kClockEvery = 1024;
+constexpr int kRootSteps = 20;   // more steps while nothing is chosen: a search that is stopped reports that bound
 constexpr double kStride = 1.2;  // of the step that would reach the threshold were the bound linear
 
 double density(double worth, double load) { return worth / std::max(load, kSmallestLoad); }
@@ -275,7 +276,7 @@ private:
             if (must_exceed_bandwidth(totals, candidates)) return;
             auto [more, price] = bound(candidates, room);
             double limit = totals.value + more;
-            if (limit > threshold_) {
+            for (int step = chosen_.set.empty() ? kRootSteps : 1; step > 0 && limit > threshold_; --step) {
                 retune(candidates, room, limit - threshold_);
                 std::tie(more, price) = bound(candidates, room);
                 limit = totals.value + more;

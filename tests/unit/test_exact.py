@@ -16,6 +16,7 @@ from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster, Node
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
+from penstock.optimise.neighbourhood_bound import neighbourhood_bound
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import exact
 
@@ -99,6 +100,19 @@ def small_problems(draw: st.DrawFn) -> Problem:
 @settings(max_examples=120)
 def test_cost_is_the_brute_force_optimum_and_proved(problem: Problem) -> None:
     agrees_with_brute_force(problem)
+
+
+@given(small_problems())
+@settings(max_examples=60)
+def test_quick_bound_is_below_the_optimum(problem: Problem) -> None:
+    optimum = brute_force(problem)
+    assert optimum is None or neighbourhood_bound(problem) <= optimum + 1e-9
+
+
+def test_quick_bound_sees_what_cannot_fit() -> None:
+    problem = Problem(TaskGraph.expand(LAYOUTS["star"](30)), Cluster.uniform([(10, 4.0)]))
+    # Each of 4 centres has 26 neighbours and room for 3; each of the 26 has 4 and room for 3.
+    assert neighbourhood_bound(problem) == pytest.approx((4 * 23 + 26 * 1) / 2)
 
 
 @given(small_problems())

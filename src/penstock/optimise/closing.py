@@ -21,6 +21,7 @@ from penstock.optimise.node_types import DensePairs
 CUTS_PER_ROUND = 25
 CUT_ROUNDS_MAX = 40
 CUT_VIOLATION_MIN = 0.02
+CUT_CLASSES_MAX = 150  # all triples of more would fill memory
 SMALL_ENOUGH = 1_500  # columns that HiGHS is given without more cuts
 BATCH = 300
 
@@ -41,6 +42,8 @@ def violated_cuts(holds: Floats, value: Floats, cuts: Cuts) -> list[Cut]:
     sets with an odd number fall short of 1, halved. Parity multiplies as signs do, so one product gives all triples.
     Two empty classes at the end make pairs and single classes into triples.
     """
+    if holds.shape[1] > CUT_CLASSES_MAX:
+        return []
     used = value > 1e-7
     amount, count = value[used], holds.shape[1]
     sign = np.hstack([1.0 - 2.0 * (np.rint(holds[used]) % 2), np.ones((int(used.sum()), 2))])

@@ -150,13 +150,23 @@ class ColumnGeneration:
 
     def converge(self, kept_known: float, executor: ThreadPoolExecutor) -> None:
         """Generate columns until none is missing, the bound meets a known plan, or time is up."""
+        bound_due = 0.4 * self.deadline.remaining
+        steady: Prices | None = None
         for _ in range(ROUNDS_MAX):
             self.prices = self._master.solve()
+            steady = self.prices if steady is None else steady.drawn_to(self.prices)
             if self.deadline.remaining <= 0:
                 return
+            if self.deadline.remaining < bound_due and self.bound.kept > kept_known:
+                # Not converged with most of the time gone: steadier prices give the better bound now.
+                self.add(self._searched(steady, executor, 0.4 * self.deadline.remaining))
+                bound_due = 0.5 * self.deadline.remaining
             if self.add(self._guesses(self.prices, executor)):
                 continue
-            if not self.add(self._searched(self.prices, executor)) or self.bound.kept <= kept_known:
+            if (
+                not self.add(self._searched(self.prices, executor, self.deadline.remaining))
+                or self.bound.kept <= kept_known
+            ):
                 return
 
     def list_above(self, margin: float, columns_max: int, executor: ThreadPoolExecutor) -> Columns | None:
@@ -202,8 +212,9 @@ class ColumnGeneration:
 
         return [found for sets in executor.map(guess, range(len(self._limits))) for found in sets]
 
-    def _searched(self, prices: Prices, executor: ThreadPoolExecutor) -> list[Ints]:
+    def _searched(self, prices: Prices, executor: ThreadPoolExecutor, seconds: float) -> list[Ints]:
         """Sets by branch and bound; also raises the bound where it can."""
+        until = Deadline(self.deadline.clock() + seconds, self.deadline.clock)
 
         def search(t: int) -> tuple[list[Ints], float]:
             threshold = float(prices.node_type[t] + PRICE_TOLERANCE)
@@ -211,7 +222,7 @@ class ColumnGeneration:
             found: list[Ints] = []
             for nodes_max, columns_max in ((PROBE_NODES, PROBE_COLUMNS), (NODES_MAX, NODES_MAX)):
                 start, item, value, best, complete, _ = _core.price_sets(
-                    *knapsack, threshold, False, nodes_max, columns_max, self.deadline.remaining
+                    *knapsack, threshold, False, nodes_max, columns_max, until.remaining
                 )
                 found += [item[start[k] : start[k + 1]] for k in range(len(value))]
                 if complete or found:

@@ -25,6 +25,8 @@ from penstock.optimise.master import quiet_highs
 from penstock.optimise.node_types import NodeType, node_types
 
 CONFIGURATIONS_MAX = 12_000
+CONFIGURATION_CELLS_MAX = 1_500_000  # configurations x classes
+SIZES_MAX = 60  # with more distinct sizes patterns explode, and column generation is the better model
 PATTERNS_MAX = 4_000
 PATTERN_WORK_MAX = 60_000  # steps of the listing, about a tenth of a second
 SAME_SIZE_DIGITS = 10  # sizes that agree to so many digits are one size; the contract's slack is wider
@@ -59,6 +61,8 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
     linked = classes.outward + classes.outward.T > 0
     neighbours = [np.flatnonzero(row).tolist() for row in linked]
     counts, load, memory = classes.counts, classes.load.tolist(), classes.memory.tolist()
+    if len(counts) > limit:
+        return None
     empty = (0,) * len(counts)
     frontier = [((*empty[:c], 1, *empty[c + 1 :]), frozenset(neighbours[c]), load[c], memory[c])
                 for c in range(len(counts)) if load[c] <= room and memory[c] <= memory_room]  # fmt: skip
@@ -111,7 +115,7 @@ def packing_patterns(sizes: Floats, limits: Floats, most: Sequence[int], limit: 
             levels.append(tuple(u + e for u, e in zip(levels[-1], rows[position], strict=True)))
         return all(extend(position + 1, levels[count], [*chosen, count]) for count in range(len(levels) - 1, -1, -1))
 
-    if len(rows) > 300 or not extend(0, (0.0,) * len(bound), []):
+    if len(rows) > SIZES_MAX or not extend(0, (0.0,) * len(bound), []):
         return None
     unsorted = np.empty((len(found), len(rows)), dtype=np.int64)
     unsorted[:, order] = np.array(found, dtype=np.int64).reshape(len(found), len(rows))
@@ -123,7 +127,8 @@ def build_model(problem: Problem) -> Model | None:
     types = node_types(problem)
     limited = any(np.isfinite(t.bandwidth) for t in types)
     classes = classes_of(problem.graph, directed=limited)
-    configurations = connected_configurations(classes, types, CONFIGURATIONS_MAX)
+    most_configurations = min(CONFIGURATIONS_MAX, CONFIGURATION_CELLS_MAX // len(classes.members))
+    configurations = connected_configurations(classes, types, most_configurations)
     if configurations is None:
         return None
     rate = classes.outward
@@ -154,8 +159,11 @@ def build_model(problem: Problem) -> Model | None:
     return Model(classes, types, configurations, inside, numbers, needs[first], tuple(patterns))
 
 
-def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
-    """The optimum by HiGHS, or what is known when the deadline comes."""
+def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline) -> Outcome:
+    """The optimum by HiGHS, or what is known when the deadline comes.
+
+    Plans that keep no more than `kept_to_beat` (minus infinity: no plan is known) are not looked for.
+    """
     import highspy
 
     unit = _unit(model)
@@ -174,13 +182,18 @@ def solve_model(problem: Problem, model: Model, deadline: Deadline) -> Outcome:
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("time_limit", deadline.remaining)
+    if np.isfinite(kept_to_beat):
+        highs.setOptionValue("objective_bound", -kept_to_beat / unit)
     highs.passModel(program)
     highs.run()
     status = highs.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return Outcome(None, 0.0, infeasible=True)
+    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
+        known = np.isfinite(kept_to_beat)
+        return Outcome(None, problem.graph.total_rate - kept_to_beat if known else 0.0, infeasible=not known)
     info = highs.getInfo()
-    bound = max(0.0, problem.graph.total_rate + unit * info.mip_dual_bound) if np.isfinite(info.mip_dual_bound) else 0.0
+    # Below the objective bound HiGHS does not look, and then calls a worse plan the best: both bounds count.
+    kept_most = max(-unit * info.mip_dual_bound, kept_to_beat) if np.isfinite(info.mip_dual_bound) else np.inf
+    bound = max(0.0, problem.graph.total_rate - kept_most)
     if info.primal_solution_status != 2:
         return Outcome(None, bound)
     chosen = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)

@@ -8,7 +8,7 @@ program is feasible and its prices bounded from the first round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,16 @@ class Prices:
     node_type: Floats
     cut: Floats
     chosen: Floats  # a value per column, artificial ones left out
+
+    def drawn_to(self, new: Prices, weight: float = 0.1) -> Prices:
+        """A running average of prices; other figures, and cuts when there are new ones, are the new ones."""
+        cut = new.cut if len(new.cut) != len(self.cut) else (1 - weight) * self.cut + weight * new.cut
+        return replace(
+            new,
+            task=(1 - weight) * self.task + weight * new.task,
+            node_type=(1 - weight) * self.node_type + weight * new.node_type,
+            cut=cut,
+        )
 
 
 def quiet_highs(threads: int = 1) -> Highs:

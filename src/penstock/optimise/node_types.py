@@ -55,6 +55,16 @@ def fits(problem: Problem, node: Ints) -> bool:
     )
 
 
+def cost_step(problem: Problem) -> float:
+    """A rate of which every placement's cost is a multiple, or 0 when there is none: bounds can be rounded up to it."""
+    rate = problem.graph.rate
+    if len(rate) == 0:
+        return 0.0
+    multiples = rate / rate.min()
+    whole = np.all(multiples == np.rint(multiples)) and multiples.sum() < 1e6
+    return float(rate.min()) if whole else 0.0
+
+
 def is_proof(bound: float, cost: float) -> bool:
     """Whether the bound shows that nothing cheaper exists."""
     return bound >= cost - TOLERANCE * max(1.0, cost)

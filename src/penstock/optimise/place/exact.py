@@ -1,7 +1,7 @@
 """`exact`: the proven optimum where time allows, and always a plan with a true lower bound.
 
 In order, each step only as far as the one before left something open:
-1. short annealing runs, for a plan and an upper bound;
+1. short annealing runs for a plan, and a quick bound (`neighbourhood_bound`);
 2. the class model where tasks are interchangeable (`configurations`), which proves each of the papers' section 5
    instances within a second;
 3. column generation where tasks differ (`columns`), whose prices give a bound;
@@ -12,6 +12,7 @@ was rejected is in docs/decisions/0003-exact-placement.md.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -25,12 +26,15 @@ from penstock.optimise.columns import ColumnGeneration, Columns
 from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
-from penstock.optimise.node_types import DensePairs, fits, is_proof
+from penstock.optimise.neighbourhood_bound import neighbourhood_bound
+from penstock.optimise.node_types import DensePairs, cost_step, fits, is_proof
 from penstock.optimise.objective import node_cost
 
 THETA_DEFAULT = 60.0
+STEP_MARGIN = 1e-4  # of the step between possible costs, by which a better plan must not quite reach the next one
+STEP_TOLERANCE = 1e-5  # of that step, forgiven when a bound is rounded up; above rounding errors, below the margin
 COLUMN_TASKS_MAX = 400  # beyond, dense pricing does not pay
-LISTED_MAX = 150_000
+LISTED_CELLS_MAX = 5_000_000  # listed columns x classes, for each node type
 ROUNDED_MAX = 2_000  # columns among which a better plan is looked for on the way
 PRICED_CUT_ROUNDS_MAX = 30
 
@@ -50,6 +54,9 @@ class Standing:
     cost: float = float("inf")
     bound: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.step = cost_step(self.problem)
+
     def offer(self, node: Ints | None) -> None:
         """Keep the placement if it fits and is cheaper."""
         if node is None or (cost := node_cost(self.problem, node)) >= self.cost or not fits(self.problem, node):
@@ -57,8 +64,15 @@ class Standing:
         self.node, self.cost = node.astype(np.int32), cost
 
     def raise_bound(self, bound: float) -> None:
-        """Keep the bound if it is higher; rounding never lifts it above a plan that exists."""
+        """Keep the bound if it is higher, rounded up to a possible cost; never above a plan that exists."""
+        if self.step > 0:
+            bound = math.ceil(bound / self.step - STEP_TOLERANCE) * self.step
         self.bound = min(max(self.bound, bound), self.cost)
+
+    @property
+    def kept_to_beat(self) -> float:
+        """Traffic inside nodes that only a cheaper plan keeps more of."""
+        return self.problem.graph.total_rate - (self.cost - (1 - STEP_MARGIN) * self.step)
 
     @property
     def proved(self) -> bool:
@@ -73,11 +87,12 @@ def solve(problem: Problem, deadline: Deadline, seed: int, start: Ints | None = 
     placements = _starts(problem, deadline, seed, start, runs=2, moves=20_000)
     for node in placements:
         standing.offer(node)
-    if not standing.proved:
+    standing.raise_bound(neighbourhood_bound(problem))
+    if not standing.proved and deadline.remaining > 0:
         _by_classes(standing, deadline)
     if standing.node is None:
         standing.offer(any_placement(problem, deadline))
-    if not standing.proved and standing.node is not None and problem.task_count <= COLUMN_TASKS_MAX:
+    if not standing.proved and standing.node is not None and deadline.remaining > 0:
         _by_columns(standing, deadline, seed, start)
     if standing.node is None:
         msg = (
@@ -105,9 +120,8 @@ def _by_classes(standing: Standing, deadline: Deadline) -> None:
     model = build_model(standing.problem)
     if model is None:
         return
-    outcome = solve_model(
-        standing.problem, model, Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock)
-    )
+    share = Deadline(deadline.clock() + 0.6 * deadline.remaining, deadline.clock)
+    outcome = solve_model(standing.problem, model, standing.kept_to_beat, share)
     if outcome.infeasible:
         raise Infeasible(no_plan_exists(standing.problem))
     standing.offer(outcome.node)
@@ -129,6 +143,10 @@ def _require_a_node_for_each(problem: Problem) -> None:
 def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints | None) -> None:
     problem = standing.problem
     pairs = DensePairs(problem)
+    if problem.task_count > COLUMN_TASKS_MAX:
+        for node in _starts(problem, deadline, seed + 1, standing.node, runs=4, moves=1_000 * problem.task_count):
+            standing.offer(node)
+        return
     effort = Deadline(deadline.clock() + 0.15 * deadline.remaining, deadline.clock)
     placements = _starts(
         problem, effort, seed + 1, standing.node if start is None else start, runs=16, moves=4_000 * problem.task_count
@@ -138,7 +156,7 @@ def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints |
     with ThreadPoolExecutor(max_workers=2) as executor:
         generation = ColumnGeneration(pairs, placements, deadline)
         for _ in range(PRICED_CUT_ROUNDS_MAX):
-            generation.converge(pairs.total - standing.cost / pairs.unit, executor)
+            generation.converge(standing.kept_to_beat / pairs.unit, executor)
             standing.raise_bound((pairs.total - generation.bound.kept) * pairs.unit)
             if standing.proved or deadline.remaining <= 0:
                 return
@@ -155,14 +173,15 @@ def _round_up(standing: Standing, pairs: DensePairs, generation: ColumnGeneratio
     worth = columns.kept - columns.holds @ prices.task - prices.node_type[columns.node_type]
     near = columns.thinned(np.sort(np.argsort(-worth, kind="stable")[:ROUNDED_MAX]))
     soon = Deadline(deadline.clock() + min(5.0, 0.1 * deadline.remaining), deadline.clock)
-    times, _ = choose(pairs, near, generation.cuts, pairs.total - standing.cost / pairs.unit, soon)
+    times, _ = choose(pairs, near, generation.cuts, standing.kept_to_beat / pairs.unit, soon)
     standing.offer(_placed(pairs, near, times))
 
 
 def _close(standing: Standing, pairs: DensePairs, generation: ColumnGeneration, executor: ThreadPoolExecutor) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
-    kept_known = pairs.total - standing.cost / pairs.unit
-    columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, LISTED_MAX, executor)
+    kept_known = standing.kept_to_beat / pairs.unit
+    listed_max = LISTED_CELLS_MAX // len(generation.counts)
+    columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, listed_max, executor)
     if columns is None:
         return False
     closed = close_over(pairs, columns, generation.cuts, kept_known, generation.deadline)
