@@ -14,6 +14,7 @@
 #include "grow.hpp"
 #include "halves.hpp"
 #include "multilevel.hpp"
+#include "refine.hpp"
 #include "repair.hpp"
 #include "split_workers.hpp"
 
@@ -131,8 +132,8 @@ void bind_partition(nb::module_ &module) {
         .def("__init__",
              [](Effort *self, double visits, double hot, double warm, double cold, double coarse_share,
                 double cluster_share, Id rounds) {
-                 if (!(visits >= 0) || !(hot >= cold && warm >= cold && cold > 0) || rounds < 1) {
-                     refuse("an effort needs visits >= 0, hot and warm >= cold > 0 and at least one round");
+                 if (!(visits >= 0) || !(hot >= cold && warm >= cold && cold > 0) || rounds < 0) {
+                     refuse("an effort needs visits >= 0, hot and warm >= cold > 0 and rounds >= 0");
                  }
                  new (self) Effort{visits, hot, warm, cold, coarse_share, cluster_share, rounds};
              },
@@ -144,11 +145,11 @@ void bind_partition(nb::module_ &module) {
         .def("cost", [](const Network &self, const Ids &node) { return self.state(node).cost(); }, "node"_a)
         .def("overload", [](const Network &self, const Ids &node) { return self.state(node).overload(); }, "node"_a)
         .def("grow",
-             [](const Network &self, const Ids &order) {
+             [](const Network &self, const Ids &order, std::uint64_t seed) {
                  require_ids(view(order), self.limits().size(), "order");
-                 return without_gil([&] { return grow(self.graph(), self.limits(), view(order)); });
+                 return without_gil([&] { return grow(self.graph(), self.limits(), view(order), seed); });
              },
-             "order"_a)
+             "order"_a, "seed"_a)
         .def("pack",
              [](const Network &self, double share) {
                  return without_gil([&] { return pack(self.graph(), self.limits(), share); });
@@ -163,6 +164,15 @@ void bind_partition(nb::module_ &module) {
                  });
              },
              "node"_a, "seed"_a, "tries"_a, "seconds"_a)
+        .def("refine",
+             [](const Network &self, const Ids &node, int passes_max, double seconds) {
+                 State state = self.state(node);
+                 return without_gil([&] {
+                     refine(state, passes_max, Cap(seconds));
+                     return state.node();
+                 });
+             },
+             "node"_a, "passes_max"_a, "seconds"_a)
         .def("anneal",
              [](const Network &self, const Ids &node, double hot, double cold, Id sweeps, std::uint64_t seed,
                 double seconds) {

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <thread>
 
-#include "anneal.hpp"
 #include "cluster.hpp"
+#include "halves.hpp"
 
 namespace penstock {
 
@@ -24,14 +24,19 @@ struct Individual {
 constexpr double first_heat_low = 1.5, first_heat_high = 8.0;
 constexpr double coarse_heat_low = 1.0, coarse_heat_high = 12.0;
 constexpr double fine_heat_low = 0.3, fine_heat_high = 1.5;
+constexpr double wide_first_heat = 1.0;  // a few sweeps cannot cool what was hotter
 constexpr double cold = 0.1;
+constexpr Id wide_min = 30'000;    // from here both threads work on one child, because few are affordable
+constexpr Id wide_rounds = 3;      // of drawing regions for the threads
+constexpr Id mutation_one_in = 4;  // children have one parent instead of two
 
 double drawn(Random &random, double low, double high) {
     return low * std::pow(high / low, random.below(1u << 20) / static_cast<double>(1u << 20));
 }
 
-// Runs two pieces of work at once; which thread does which piece cannot change their results.
-void both(const std::function<void(int)> &work) {
+// Runs one or two pieces of work at once; which thread does which piece cannot change their results.
+void at_once(Id pieces, const std::function<void(Id)> &work) {
+    if (pieces < 2) return work(0);
     std::thread other(work, 1);
     work(0);
     other.join();
@@ -40,11 +45,13 @@ void both(const std::function<void(int)> &work) {
 class Breeder {
   public:
     Breeder(const Graph &graph, const Limits &limits, const Breeding &breeding, const Cap &cap)
-        : graph_(graph), limits_(limits), breeding_(breeding), cap_(cap), unit_(graph.mean_rate()) {}
+        : graph_(graph), limits_(limits), breeding_(breeding), cap_(cap), unit_(graph.mean_rate()),
+          wide_(graph.size() >= wide_min) {}
+    bool wide() const { return wide_; }
 
     Individual first(const std::vector<Id> &start, Random random) const {
         State state(graph_, limits_, start);
-        const double hot = drawn(random, first_heat_low, first_heat_high);
+        const double hot = wide_ ? wide_first_heat : drawn(random, first_heat_low, first_heat_high);
         anneal(state, {hot * unit_, cold * unit_, breeding_.first_sweeps}, random, cap_);
         return {state.node(), state.cost()};
     }
@@ -65,6 +72,14 @@ class Breeder {
     }
 
   private:
+    void cool(State &state, const Cooling &cooling, Random &random) const {
+        if (wide_) {
+            anneal_in_halves(state, cooling, std::min(wide_rounds, cooling.sweeps), random.next(), cap_);
+        } else {
+            anneal(state, cooling, Random(random.next()), cap_);
+        }
+    }
+
     static Clustering agreement(const std::vector<Id> &a, const std::vector<Id> &b) {
         std::vector<Id> order(a.size());
         std::iota(order.begin(), order.end(), 0);
@@ -87,12 +102,12 @@ class Breeder {
         for (std::size_t v = 0; v < parent.node.size(); ++v) placed[cells.cluster[v]] = parent.node[v];
         State groups(coarse, limits_, placed);
         const double hot = drawn(random, coarse_heat_low, coarse_heat_high);
-        anneal(groups, {hot * unit_, cold * unit_, breeding_.coarse_sweeps, false}, Random(random.next()), cap_);
+        cool(groups, {hot * unit_, cold * unit_, breeding_.coarse_sweeps, false}, random);
         std::vector<Id> node(parent.node.size());
         for (std::size_t v = 0; v < node.size(); ++v) node[v] = groups.node_of(cells.cluster[v]);
         State state(graph_, limits_, node);
         const double warm = drawn(random, fine_heat_low, fine_heat_high);
-        anneal(state, {warm * unit_, cold * unit_, breeding_.fine_sweeps}, Random(random.next()), cap_);
+        cool(state, {warm * unit_, cold * unit_, breeding_.fine_sweeps}, random);
         return {state.node(), state.cost()};
     }
 
@@ -101,6 +116,7 @@ class Breeder {
     const Breeding &breeding_;
     const Cap &cap_;
     double unit_;
+    bool wide_;
 };
 
 // Takes the child's place among the others: a twin of equal cost is replaced, else the dearest if it is dearer.
@@ -122,31 +138,32 @@ void admit(std::vector<Individual> &population, Individual child) {
 std::vector<Id> evolve(const Graph &graph, const Limits &limits, std::span<const std::vector<Id>> starts,
                        const Breeding &breeding, std::uint64_t seed, const Cap &cap) {
     const Breeder breeder(graph, limits, breeding, cap);
+    const Id batch = breeder.wide() ? 1 : 2;
     std::vector<Individual> population(breeding.population);
     for (Id i = 0; i < breeding.population; i += 2) {
-        both([&](int which) {
+        at_once(std::min<Id>(2, breeding.population - i), [&](Id which) {
             const Id k = i + which;
-            if (k >= breeding.population) return;
             population[k] = breeder.first(starts[k % starts.size()], Random::split(seed, static_cast<std::uint64_t>(k)));
         });
     }
-    for (const auto &start : starts) {
-        const State state(graph, limits, start);
-        admit(population, {start, state.cost()});
-    }
+    for (const auto &start : starts) admit(population, {start, State(graph, limits, start).cost()});
     Random random = Random::split(seed, 1u << 20);
     const auto size = static_cast<std::uint32_t>(population.size());
-    for (Id i = 0; i < breeding.children && !cap.passed(); i += 2) {
+    for (Id i = 0; i < breeding.children && !cap.passed(); i += batch) {
         std::array<Individual, 2> children;
         std::array<std::array<std::uint32_t, 2>, 2> parents{};
-        for (auto &pair : parents) pair = {random.below(size), random.below(size)};
-        both([&](int which) {
+        for (auto &pair : parents) {
+            pair[0] = random.below(size);
+            pair[1] = (pair[0] + 1 + random.below(size - 1)) % size;
+        }
+        at_once(batch, [&](Id which) {
             const auto *a = &population[parents[which][0]], *b = &population[parents[which][1]];
             if (b->cost < a->cost) std::swap(a, b);
             const Random own = Random::split(seed, (2u << 20) + static_cast<std::uint64_t>(i + which));
-            children[which] = a == b ? breeder.mutate(*a, own) : breeder.cross(*a, *b, own);
+            const bool alone = (i + which) % mutation_one_in == mutation_one_in - 1;
+            children[which] = alone ? breeder.mutate(*a, own) : breeder.cross(*a, *b, own);
         });
-        for (auto &child : children) admit(population, std::move(child));
+        for (Id which = 0; which < batch; ++which) admit(population, std::move(children[which]));
     }
     return std::min_element(population.begin(), population.end(), [](const auto &a, const auto &b) {
                return a.cost < b.cost;

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <queue>
 
+#include "random.hpp"
+
 namespace penstock {
 
 namespace {
@@ -71,17 +73,27 @@ Id best_home(const Filling &filling, Id v, std::vector<float> &rate) {
     return best;
 }
 
-}  // namespace
-
-std::vector<Id> grow(const Graph &graph, const Limits &limits, std::span<const Id> order) {
-    Filling filling(graph, limits);
+// Seed 0: the most talkative first, so that heavy groups are not torn apart. Others: at random.
+std::vector<Id> seed_order(const Graph &graph, std::uint64_t seed) {
+    std::vector<Id> seeds(graph.size());
+    std::iota(seeds.begin(), seeds.end(), 0);
+    if (seed != 0) {
+        Random(seed).shuffle(seeds);
+        return seeds;
+    }
     std::vector<double> talk(graph.size(), 0.0);
     for (Id v = 0; v < graph.size(); ++v) {
         for (const Arc &arc : graph.row(v)) talk[v] += arc.rate;
     }
-    std::vector<Id> seeds(graph.size());
-    std::iota(seeds.begin(), seeds.end(), 0);
     std::stable_sort(seeds.begin(), seeds.end(), [&](Id a, Id b) { return talk[a] > talk[b]; });
+    return seeds;
+}
+
+}  // namespace
+
+std::vector<Id> grow(const Graph &graph, const Limits &limits, std::span<const Id> order, std::uint64_t seed) {
+    Filling filling(graph, limits);
+    const std::vector<Id> seeds = seed_order(graph, seed);
     std::vector<float> rate(graph.size(), 0.0f);
     std::vector<Id> touched;
     std::size_t next = 0;

@@ -3,6 +3,7 @@
 // Fast and always complete, not always feasible: what fits nowhere goes where it overloads least, for `repair`.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace penstock {
 
-// Fills the nodes of `order` in that order; the other nodes only take what is left over.
-std::vector<Id> grow(const Graph &graph, const Limits &limits, std::span<const Id> order);
+// Fills the nodes of `order` in that order; the other nodes only take what is left over. Seed 0 starts each node from
+// the most talkative task left, any other from a random one.
+std::vector<Id> grow(const Graph &graph, const Limits &limits, std::span<const Id> order, std::uint64_t seed = 0);
 
 // Best-fit decreasing, blind to traffic: `share` weighs load (1) against memory (0) in a task's size.
 std::vector<Id> pack(const Graph &graph, const Limits &limits, double share);

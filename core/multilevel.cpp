@@ -61,13 +61,19 @@ void cool(State &state, double hot, double cold, double visits, const Effort &ef
     const double unit = state.graph().mean_rate();
     const auto sweeps = static_cast<Id>(std::clamp(visits / std::max<Id>(1, state.graph().size()), 2.0, 1e6));
     if (unit <= 0) return;
-    anneal_in_halves(state, {hot * unit, cold * unit, sweeps, keep_best}, std::min(effort.rounds, sweeps), seed, cap);
+    const Cooling cooling{hot * unit, cold * unit, sweeps, keep_best};
+    if (effort.rounds == 0) {
+        anneal(state, cooling, Random::split(seed, 0), cap);
+    } else {
+        anneal_in_halves(state, cooling, std::min(effort.rounds, sweeps), seed, cap);
+    }
 }
 
 // From the coarsest level, already placed by `node`, back to `graph`.
 std::vector<Id> uncoarsen(const Graph &graph, const Limits &limits, std::list<Level> &levels, std::vector<Id> node,
                           const Effort &effort, double first_heat, std::uint64_t seed, const Cap &cap) {
     const double share = levels.empty() ? 0.0 : effort.coarse_share / static_cast<double>(levels.size());
+    const double fine_share = levels.empty() ? 1.0 : 1.0 - effort.coarse_share;
     double heat = first_heat;
     std::uint64_t stream = 1000;
     while (!levels.empty()) {
@@ -79,7 +85,7 @@ std::vector<Id> uncoarsen(const Graph &graph, const Limits &limits, std::list<Le
     }
     State state(graph, limits, node);
     if (state.overload() > 0) repair(state, Random::split(seed, 7), 20ll * graph.size(), cap);
-    cool(state, heat, effort.cold, effort.visits * (1 - share), effort, spread(seed + stream), cap, true);
+    cool(state, heat, effort.cold, effort.visits * fine_share, effort, spread(seed + stream), cap, true);
     return state.node();
 }
 
@@ -108,7 +114,7 @@ std::vector<Id> vcycle(const Graph &graph, const Limits &limits, std::span<const
         for (std::size_t v = 0; v < coarse.size(); ++v) next[level.cluster[v]] = coarse[v];
         coarse = std::move(next);
     }
-    std::vector<Id> found = uncoarsen(graph, limits, levels, std::move(coarse), effort, effort.warm, seed, cap);
+    std::vector<Id> found = uncoarsen(graph, limits, levels, std::move(coarse), effort, effort.hot, seed, cap);
     const State before(graph, limits, start), after(graph, limits, found);
     return after.overload() <= before.overload() && after.cost() < before.cost() ? found : start;
 }

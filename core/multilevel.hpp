@@ -22,7 +22,7 @@ struct Effort {
     double cold = 0.05;         // last temperature everywhere
     double coarse_share = 0.5;  // of the visits go to coarse levels
     double cluster_share = 0.25;  // of a mean node's capacity may be one cluster
-    Id rounds = 4;              // regions drawn at each level
+    Id rounds = 4;              // of drawing regions for two threads at each level; 0: one thread
 };
 
 // Places on the nodes of `order` first (others take what does not fit).

@@ -12,7 +12,7 @@ namespace penstock {
 
 namespace {
 
-constexpr double visits_per_task = 60;     // of annealing, at effort 1: beyond it the cut hardly falls
+constexpr double visits_per_task = 100;    // of annealing, at effort 1: beyond it the cut hardly falls
 constexpr Id large_node = 4096;            // above it a node gets fewer sweeps, so that one node cannot take seconds
 
 Id divided_up(Id a, Id b) { return (a + b - 1) / b; }

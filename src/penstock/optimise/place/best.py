@@ -13,6 +13,7 @@ was rejected: docs/decisions/0004-best-placement.md.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ THETA_DEFAULT = 1.0
 OTHERS = ("even", "ols", "rstorm", "ras", "ffd", "flink", "t3", "ischeduler", "turbostream")
 OTHERS_TASKS_MAX = 2_000  # above it the others take longer than theta, and the search is far below them anyway
 EVOLVE_TASKS_MAX = 3_000
+CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 REPAIR_TRIES = 200_000
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
@@ -42,13 +44,13 @@ class Search:
     deadline: Deadline
     seed: int
     effort: float
-    theta: float
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest feasible placement found, with workers."""
     theta = THETA_DEFAULT if options.theta is None else options.theta
-    search = Search(problem, native(problem), Deadline.after(theta), options.seed % (1 << 63), _effort(options), theta)
+    deadline = Deadline.after(theta)
+    search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
         return _finished(search, [alone], options, proved=True)
     starts = feasible_starts(search, options)
@@ -57,12 +59,14 @@ def schedule(problem: Problem, options: Options) -> Placement:
     return _finished(search, [*starts, *improved(search, starts)], options)
 
 
-def _effort(options: Options) -> float:
+def _effort(problem: Problem, options: Options, theta: float) -> float:
+    """Iterations in units of the usual ones: a setting, and more for a larger theta where there is much left to find."""
     effort = options.settings.get("effort", 1.0)
-    if not isinstance(effort, int | float) or not 0 < effort <= 1e6:
+    if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 < effort <= 1e6:
         msg = f"setting effort is {effort!r}; it must be a number above 0 and at most 1e6"
         raise InvalidInput(msg)
-    return float(effort)
+    follows = options.settings.get("effort_follows_theta", True) and problem.task_count > EVOLVE_TASKS_MAX
+    return float(effort) * (max(1.0, theta) if follows else 1.0)
 
 
 def native(problem: Problem) -> _core.Network:
@@ -108,7 +112,7 @@ def _one_node(problem: Problem) -> Ints | None:
 def feasible_starts(search: Search, options: Options) -> list[Ints]:
     """Placements to begin with: the other schedulers' and our own first guesses, those that hold or can be repaired."""
     found = others(search.problem, options) if search.problem.task_count <= OTHERS_TASKS_MAX else []
-    found += [search.network.grow(order) for order in node_orders(search)]
+    found += [search.network.grow(order, 0) for order in node_orders(search)]
     starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
     return starts or _tight_starts(search, found)
 
@@ -168,25 +172,32 @@ def node_orders(search: Search) -> list[Ints]:
 
 def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     """What the native search makes of the starts."""
-    if search.problem.task_count <= EVOLVE_TASKS_MAX:
-        return [_evolved(search, starts)]
-    return [_multilevel(search)]
-
-
-def _evolved(search: Search, starts: list[Ints]) -> Ints:
     n = search.problem.task_count
-    budget = 8e6 * search.effort * max(1.0, search.theta)
-    first_sweeps, coarse_sweeps, fine_sweeps = 500, 500, 200
-    children = int(np.clip(budget / (n * fine_sweeps), 40, 4000))
-    return search.network.evolve(
-        starts, 12, children, first_sweeps, coarse_sweeps, fine_sweeps, search.seed, search.deadline.remaining
-    )
+    if n <= EVOLVE_TASKS_MAX:
+        children = int(min(CHILD_VISITS * search.effort / n, 2 * n * search.effort)) + 2
+        fine = 100 if n <= 400 else 40
+        breeding = (12, children, 500 if n <= 400 else 200, 300, fine)
+        return [search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)]
+    return [_by_multilevel(search)]
 
 
-def _multilevel(search: Search) -> Ints:
-    visits = 5e6 * search.effort * max(1.0, search.theta)
-    effort = _core.Effort(visits, 2.0, 0.5, 0.1, 0.5, 0.25, 4)
-    return search.network.multilevel(node_orders(search)[0], effort, search.seed, search.deadline.remaining)
+def _by_multilevel(search: Search) -> Ints:
+    """Multilevel placements, two at a time, crossed with each other; how many follows from size, effort and theta."""
+    n = search.problem.task_count
+    scale = search.effort * 10_000 / n
+    first = 4 if scale >= 0.4 else 2
+    effort = _core.Effort(n * min(50.0, max(10.0, 50 * scale)), 2.0, 2.0, 0.1, 0.5, 0.25, 0)
+    order = node_orders(search)[0]
+
+    def one(index: int) -> Ints:
+        return search.network.multilevel(order, effort, search.seed + index, search.deadline.remaining)
+
+    with ThreadPoolExecutor(2) as threads:  # the core lets go of the interpreter; results are in order of index
+        starts = [start for start in threads.map(one, range(first)) if is_feasible(search.problem, start)]
+    if len(starts) < 2:
+        return starts[0] if starts else search.network.grow(order, 0)
+    breeding = (len(starts), max(2, round(10 * scale)), 0, int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25)))
+    return search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)
 
 
 def _finished(search: Search, candidates: list[Ints], options: Options, proved: bool = False) -> Placement:
@@ -205,7 +216,8 @@ def _finished(search: Search, candidates: list[Ints], options: Options, proved: 
 
 def split_workers(search: Search, node: Ints, options: Options) -> Ints:
     """The second level, in the native core: METIS node by node takes seconds from a thousand nodes on."""
-    return search.network.split_workers(node, search.problem.slots, options.tasks_per_worker, 1.0, search.seed)
+    effort = min(1.0, 10_000 * search.effort / search.problem.task_count)
+    return search.network.split_workers(node, search.problem.slots, options.tasks_per_worker, effort, search.seed)
 
 
 def _slot_notes(problem: Problem, node: Ints, options: Options) -> tuple[str, ...]:
