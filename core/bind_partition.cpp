@@ -125,6 +125,32 @@ Cooling cooling(const Network &network, double hot, double cold, Id sweeps) {
     return {hot * unit, cold * unit, sweeps};
 }
 
+// Random moves and swaps with the cost carried along by the predicted changes, for tests of the state's book-keeping.
+nb::tuple trial(State &state, std::uint64_t seed, int changes) {
+    Random random(seed);
+    double cost = state.cost();
+    const auto tasks = static_cast<std::uint32_t>(state.graph().size());
+    for (int i = 0; i < changes; ++i) {
+        const auto a = static_cast<Id>(random.below(tasks)), b = static_cast<Id>(random.below(tasks));
+        if (i % 2 == 0) {
+            const auto there = static_cast<Id>(random.below(static_cast<std::uint32_t>(state.limits().size())));
+            if (there == state.node_of(a)) continue;
+            cost += state.change_of_move(a, there);
+            state.move(a, there);
+        } else if (state.node_of(a) != state.node_of(b)) {
+            cost += state.change_of_swap(a, b);
+            state.swap(a, b);
+        }
+    }
+    nb::list load, sent, received;
+    for (Id k = 0; k < state.limits().size(); ++k) {
+        load.append(state.load(k));
+        sent.append(state.sent(k));
+        received.append(state.received(k));
+    }
+    return nb::make_tuple(to_numpy(std::vector<Id>(state.node())), cost, load, sent, received);
+}
+
 }  // namespace
 
 void bind_partition(nb::module_ &module) {
@@ -225,6 +251,12 @@ void bind_partition(nb::module_ &module) {
              },
              "starts"_a, "population"_a, "children"_a, "first_sweeps"_a, "coarse_sweeps"_a, "fine_sweeps"_a, "seed"_a,
              "seconds"_a)
+        .def("trial",
+             [](const Network &self, const Ids &node, std::uint64_t seed, int changes) {
+                 State state = self.state(node);
+                 return trial(state, seed, changes);
+             },
+             "node"_a, "seed"_a, "changes"_a)
         .def("split_workers",
              [](const Network &self, const Ids &node, const Ids &slots, Id most, double effort, std::uint64_t seed) {
                  const State state = self.state(node);

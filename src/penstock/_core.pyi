@@ -60,6 +60,9 @@ class Network:
         seed: int,
         seconds: float,
     ) -> NDArray[np.int32]: ...
+    def trial(
+        self, node: NDArray[np.int32], seed: int, changes: int
+    ) -> tuple[NDArray[np.int32], float, list[float], list[float], list[float]]: ...
     def split_workers(
         self, node: NDArray[np.int32], slots: NDArray[np.int32], most: int, effort: float, seed: int
     ) -> NDArray[np.int32]: ...

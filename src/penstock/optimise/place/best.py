@@ -30,6 +30,7 @@ OTHERS_TASKS_MAX = 2_000  # above it the others take longer than theta, and the 
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
+METIS_STARTS = 6
 REPAIR_TRIES = 200_000
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
@@ -112,9 +113,34 @@ def _one_node(problem: Problem) -> Ints | None:
 def feasible_starts(search: Search, options: Options) -> list[Ints]:
     """Placements to begin with: the other schedulers' and our own first guesses, those that hold or can be repaired."""
     found = others(search.problem, options) if search.problem.task_count <= OTHERS_TASKS_MAX else []
-    found += [search.network.grow(order, 0) for order in node_orders(search)]
+    orders = node_orders(search)
+    found += [search.network.grow(order, 0) for order in orders]
+    if search.problem.task_count <= EVOLVE_TASKS_MAX:
+        found += [by_metis(search.problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
     starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
     return starts or _tight_starts(search, found)
+
+
+def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
+    """METIS's k-way partition with the nodes' capacities as target weights: far from growth, so good company for it."""
+    import pymetis
+
+    adjacency = problem.graph.adjacency
+    if len(nodes) >= problem.task_count or len(nodes) < 2 or len(adjacency.weight) == 0:
+        return np.resize(nodes, problem.task_count)
+    rate = np.maximum(1, np.rint(adjacency.weight * (1e5 / adjacency.weight.max())))
+    load = np.maximum(1, np.rint(problem.graph.load * (1e4 / max(float(problem.graph.load.max()), 1e-300))))
+    _, part = pymetis.part_graph(
+        len(nodes),
+        xadj=adjacency.start,
+        adjncy=adjacency.neighbour,
+        vweights=load.astype(np.int64),
+        eweights=rate.astype(np.int64),
+        tpwgts=(problem.capacity[nodes] / problem.capacity[nodes].sum()).tolist(),
+        recursive=len(nodes) <= 8,
+        options=pymetis.Options(seed=seed % (1 << 31)),
+    )
+    return nodes[np.asarray(part)]
 
 
 def _repaired(search: Search, guess: Ints, effort: int) -> Ints | None:
@@ -174,9 +200,9 @@ def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     """What the native search makes of the starts."""
     n = search.problem.task_count
     if n <= EVOLVE_TASKS_MAX:
-        children = int(min(CHILD_VISITS * search.effort / n, 2 * n * search.effort)) + 2
+        children = int(min(CHILD_VISITS * search.effort / n, 1.5 * n * search.effort)) + 2
         fine = 100 if n <= 400 else 40
-        breeding = (12, children, 500 if n <= 400 else 200, 300, fine)
+        breeding = (max(12, len(starts)), children, 500 if n <= 400 else 200, 300, fine)
         return [search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)]
     return [_by_multilevel(search)]
 
@@ -185,7 +211,7 @@ def _by_multilevel(search: Search) -> Ints:
     """Multilevel placements, two at a time, crossed with each other; how many follows from size, effort and theta."""
     n = search.problem.task_count
     scale = search.effort * 10_000 / n
-    first = 4 if scale >= 0.4 else 2
+    first = 2 * int(np.clip(round(scale + 1), 1, 6))
     effort = _core.Effort(n * min(50.0, max(10.0, 50 * scale)), 2.0, 2.0, 0.1, 0.5, 0.25, 0)
     order = node_orders(search)[0]
 
