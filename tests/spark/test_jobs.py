@@ -20,6 +20,7 @@ from penstock.deploy.rendezvous import wait_until
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots
 from penstock.flow import io
 from penstock.flow.topology import Topology
+from penstock.model.plan import Plan, Slot
 
 LINES = [f"the quick {'lazy ' * (i % 3)}fox {i % 7}" for i in range(500)]
 EXPECTED = Counter(word for line in LINES for word in line.split())
@@ -208,3 +209,29 @@ def test_the_metric_log_says_where_every_task_ran(spark: SparkSession, tmp_path:
     assert sum(row["tuples_out"] for row in tasks if row["task"].startswith("lines")) == len(LINES)
     edges = pq.read_table(tmp_path / "edges").to_pylist()
     assert sum(row["tuples"] for row in edges if row["source"].startswith("split")) > 0
+
+
+def test_a_plan_is_followed_and_spare_workers_go_home(spark: SparkSession) -> None:
+    tasks = [f"{operator.name}/{i}" for operator in words_topology().build().operators for i in range(operator.tasks)]
+    assignment = {task: Slot("elsewhere", i % 2) for i, task in enumerate(tasks)}
+    plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)
+    with start_topology(words_topology(), spark, plan=plan) as job:
+        assert as_counter(job.result) == EXPECTED
+        assert len(job.workers) == 3
+        assert len(set(job.worker_of.values())) == 2
+        together = {task: job.worker_of[task] for task in tasks}
+        assert all((together[a] == together[b]) == (assignment[a] == assignment[b]) for a in tasks for b in tasks)
+
+
+def test_a_job_on_a_frame_stops_before_its_input_ends(spark: SparkSession) -> None:
+    top = Topology("frame")
+    top.source("rows", io.dataframe(spark.range(200_000))).sink("out", io.collect())
+    with start_topology(top, spark, scheduler="even", workers=2, interval_s=0.1) as job:
+        rows = job.stop().count()
+    assert rows <= 200_000
+    assert job.status == "finished"
+
+
+def test_a_job_that_never_ends_is_not_run(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInput, match="source 'numbers' does not; use start"):
+        run_topology(endless_topology(), spark)

@@ -406,11 +406,11 @@ def test_many_calls_leave_no_memory_behind() -> None:
     gc.collect()
     arrow, references = pa.total_allocated_bytes(), [sys.getrefcount(thing) for thing in counted]
     before = tracemalloc.get_traced_memory()[0]
-    for _ in range(40):
+    for _ in range(100):
         everything(batch, aggregate)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert [sys.getrefcount(thing) for thing in counted] == references
     assert pa.total_allocated_bytes() == arrow
-    assert grown < 20_000  # one object lost for every row would be 100,000 bytes
+    assert grown < 50_000  # one object lost for every row would be 300,000 bytes; free lists still grow a little

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.deploy.preflight import Executor, Facts
 from penstock.deploy.rendezvous import wait_until
+from penstock.errors import UnfitSession
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,6 +38,16 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true",
         speculation=conf.get("spark.speculation", "false") == "true",
     )
+
+
+def require_classic(spark: SparkSession) -> None:
+    """Raise UnfitSession for a session whose driver is elsewhere (Spark Connect) or has been stopped."""
+    if getattr(spark, "_jsc", None) is None:
+        msg = "the session is a Spark Connect client, which cannot run barrier stages; run in the driver's own process"
+        raise UnfitSession([msg])
+    if getattr(spark.sparkContext, "_jsc", None) is None:
+        msg = "the Spark session has been stopped; make a new one"
+        raise UnfitSession([msg])
 
 
 def driver_host(context: SparkContext) -> str:

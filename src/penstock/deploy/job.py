@@ -30,7 +30,7 @@ from penstock.deploy.preflight import hello_faults
 from penstock.deploy.rendezvous import ControlServer
 from penstock.deploy.results import Results
 from penstock.deploy.worker_main import WorkerCall
-from penstock.errors import JobFailed, PenstockError, UnfitSession
+from penstock.errors import JobCancelled, JobFailed, PenstockError, UnfitSession
 from penstock.flow.dataflow import Dataflow
 from penstock.model.plan import Plan
 from penstock.run.layout import RunSettings
@@ -103,7 +103,7 @@ class Job:
         """Wait for the end; False when the time is over first. Raises what the job failed with."""
         if not self._ended.wait(timeout):
             return False
-        if isinstance(self._error, JobFailed | UnfitSession):
+        if self._error is not None and not isinstance(self._error, JobCancelled):
             raise self._error
         return True
 
@@ -248,9 +248,7 @@ class Job:
         self._error = self._error or judge(reports)
         if self._error is not None:
             self._results.discard()
-        self._status = "finished" if self._error is None else "failed"
-        if self._cancel_asked and not isinstance(self._error, JobFailed | UnfitSession):
-            self._status = "cancelled"
+        self._status = {type(None): "finished", JobCancelled: "cancelled"}.get(type(self._error), "failed")
         _live.discard(self)
         self._ended.set()
 

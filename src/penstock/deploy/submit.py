@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
-from penstock.deploy.facts import driver_host, gather_facts
+from penstock.deploy.facts import driver_host, gather_facts, require_classic
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
@@ -69,6 +69,7 @@ def start_topology(
     `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
     free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
     """
+    require_classic(spark)
     dataflow, given = _parts(topology)
     given = {**given, **(frames or {})}
     _require_frames(dataflow, given)

@@ -1,0 +1,78 @@
+"""Finding a Java, and folders that outlive nobody; no JVM is started beyond `java -version`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.deploy.private_folder import LOCK, PrivateFolder, reap
+from penstock.deploy.session import UNKNOWN_MODULE, find_java_home, java_version
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(("said", "major"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25)])
+def test_versions_of_java_are_read(tmp_path: Path, said: str, major: int) -> None:
+    assert java_version(fake_java(tmp_path, said)) == major
+    assert java_version(tmp_path / "no" / "java") == 0
+
+
+def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = fake_java(tmp_path / "old", "1.8.0_1"), fake_java(tmp_path / "new", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
+    monkeypatch.setenv("PATH", f"{new.parent}{os.pathsep}{os.environ['PATH']}")
+    assert find_java_home(tmp_path) is None
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_the_java_brought_along_ignores_the_module_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    home = find_java_home(tmp_path)
+    assert home is not None
+    java = home / "bin" / "java"
+    assert stat.S_IMODE(java.stat().st_mode) == 0o700
+    answer = subprocess.run(
+        [str(java), UNKNOWN_MODULE, "-Dx=two words", "-version"],
+        capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert "version" in answer.stderr
+
+
+def test_a_private_folder_is_private_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = PrivateFolder("test")
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    reap()
+    assert folder.path.exists(), "a living owner's folder was taken away"
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_dead_process_is_reaped_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = (
+        "import os; from penstock.deploy.private_folder import PrivateFolder as P; f = P('x'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    held = tmp_path / "penstock-held"
+    held.mkdir()
+    with (held / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert len(list(tmp_path.iterdir())) == 2
+        reap()
+        assert list(tmp_path.iterdir()) == [held]
