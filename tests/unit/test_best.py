@@ -81,7 +81,7 @@ def test_never_dearer_than_another_scheduler(seed: int) -> None:
     for name in OTHERS:
         try:
             other = find_scheduler(name).load()(problem, Options(theta=0.0))
-        except (ModuleNotFoundError, UserError):  # ModuleNotFoundError: TO BE REMOVED at the merge
+        except UserError:
             continue
         if is_feasible(problem, other.node):
             assert own <= node_cost(problem, other.node) * (1 + 1e-9), name

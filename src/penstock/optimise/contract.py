@@ -9,17 +9,18 @@ operator graph and letting each expand it, which made twelve slightly different 
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from penstock.errors import Infeasible
+from penstock.errors import Infeasible, InvalidInput
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
-from penstock.model.constraints import Constraint
+from penstock.model.constraints import Constraint, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
@@ -32,7 +33,7 @@ class Options:
     seed: int = 0
     theta: float | None = None  # seconds allowed; None is the scheduler's own default
     tasks_per_worker: int = 5  # the papers' T
-    settings: dict[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+    settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
 
 
 @dataclass(frozen=True)
@@ -96,37 +97,42 @@ class Problem:
         """Number of tasks."""
         return self.graph.task_count
 
+    def node_name_faults(self) -> list[str]:
+        """Constraints that name nodes which the cluster lacks."""
+        known = {node.name for node in self.cluster.nodes}
+        return [
+            f"constraint {position} (resource) names node {name!r}, which the cluster lacks"
+            for position, constraint in enumerate(self.constraints)
+            if isinstance(constraint, Resource)
+            for name in constraint.nodes
+            if name not in known
+        ]
+
+    def shortfalls(self) -> list[str]:
+        """Every reason, by plain arithmetic, why no plan can exist."""
+        found = self._shortfalls_of("load", "", self.graph.load, self.capacity)
+        return found + self._shortfalls_of("memory", " MB", self.graph.memory_mb, self.memory_mb)
+
+    def _shortfalls_of(self, what: str, unit: str, needs: Floats, offers: Floats) -> list[str]:
+        found: list[str] = []
+        largest = int(np.argmax(needs))
+        if needs[largest] > offers.max():
+            found.append(
+                f"task {self.graph.ids[largest]!r} needs {what} {needs[largest]:g}{unit} but the largest node offers "
+                f"{offers.max():g}{unit}; split the operator into more tasks or add a larger node"
+            )
+        needed, offered = float(needs.sum()), float(offers.sum())
+        if needed > offered:
+            found.append(
+                f"the tasks need {what} {needed:g}{unit} in all but the cluster offers {offered:g}{unit}; "
+                f"it is {needed - offered:g}{unit} short: add nodes or lower {what}s"
+            )
+        return found
+
     def require_plausible(self) -> None:
         """Raise Infeasible when plain arithmetic shows that no plan exists."""
-        load, names = self.graph.load, self.graph.ids
-        largest = int(np.argmax(load))
-        if load[largest] > self.capacity.max():
-            msg = (
-                f"task {names[largest]!r} needs load {load[largest]:g} but the largest node offers "
-                f"{max(node.capacity for node in self.cluster.nodes):g}; "
-                f"split the operator into more tasks or add a larger node"
-            )
-            raise Infeasible(msg)
-        offered = self.cluster.capacity
-        if load.sum() > offered * (1 + SLACK):
-            msg = (
-                f"the tasks need load {load.sum():g} in all but the cluster offers {offered:g}; "
-                f"it is {load.sum() - offered:g} short: add nodes or lower loads"
-            )
-            raise Infeasible(msg)
-        greedy = int(np.argmax(self.graph.memory_mb))
-        if self.graph.memory_mb[greedy] > self.memory_mb.max():
-            msg = (
-                f"task {names[greedy]!r} needs {self.graph.memory_mb[greedy]:g} MB but the node with most memory "
-                f"offers {self.memory_mb.max():g} MB; lower memory_mb or add a larger node"
-            )
-            raise Infeasible(msg)
-        if self.graph.memory_mb.sum() > self.memory_mb.sum():
-            msg = (
-                f"the tasks need {self.graph.memory_mb.sum():g} MB in all but the cluster offers "
-                f"{self.memory_mb.sum():g} MB; add nodes or lower memory_mb"
-            )
-            raise Infeasible(msg)
+        if found := self.shortfalls():
+            raise Infeasible("; ".join(found))
 
 
 def _with_slack(limits: list[float]) -> Floats:
@@ -156,10 +162,23 @@ class Scheduler:
     summary: str
     module: str  # imported when first used: solvers are heavy
     looks_at: frozenset[str] = frozenset({"cpu"})  # of cpu, memory, bandwidth, constraints
+    settings: tuple[str, ...] = ()  # names that `Options.settings` may hold for it
+
+    def require_known(self, settings: Mapping[str, object]) -> None:
+        """Raise InvalidInput for a setting that this scheduler does not have."""
+        for name in settings:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                msg = f"unknown setting {name!r} of scheduler {self.name!r}; known: {known}"
+                raise InvalidInput(msg)
 
     def load(self) -> Schedule:
         """The scheduler's function."""
-        import importlib
-
         schedule: Schedule = importlib.import_module(self.module).schedule
         return schedule
+
+    def prepare(self, options: Options) -> None:
+        """What the scheduler does once per machine, such as a calibration; not part of its time."""
+        prepare: Callable[[Options], None] | None = getattr(importlib.import_module(self.module), "prepare", None)
+        if prepare is not None:
+            prepare(options)

@@ -26,11 +26,14 @@ from penstock.optimise.objective import node_cost, worker_cost
 
 THETA_DEFAULT = 1.0
 OTHERS = ("even", "ols", "rstorm", "ras", "ffd", "flink", "t3", "ischeduler", "turbostream")
-OTHERS_TASKS_MAX = 2_000  # above it the others take longer than theta, and the search is far below them anyway
+OTHERS_TASKS_MAX = 300  # above it only those of QUICK_OTHERS, whose plans come near
+QUICK_OTHERS = ("ras", "ffd", "t3", "ischeduler")
+QUICK_OTHERS_TASKS_MAX = 3_000  # above it even they take a good part of theta, at several times the cost of ours
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 METIS_STARTS = 6
+POPULATION = 12
 REPAIR_TRIES = 200_000
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
@@ -112,7 +115,7 @@ def _one_node(problem: Problem) -> Ints | None:
 
 def feasible_starts(search: Search, options: Options) -> list[Ints]:
     """Placements to begin with: the other schedulers' and our own first guesses, those that hold or can be repaired."""
-    found = others(search.problem, options) if search.problem.task_count <= OTHERS_TASKS_MAX else []
+    found = others(search.problem, options)
     orders = node_orders(search)
     found += [search.network.grow(order, 0) for order in orders]
     if search.problem.task_count <= EVOLVE_TASKS_MAX:
@@ -132,8 +135,7 @@ def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
     load = np.maximum(1, np.rint(problem.graph.load * (1e4 / max(float(problem.graph.load.max()), 1e-300))))
     _, part = pymetis.part_graph(
         len(nodes),
-        xadj=adjacency.start,
-        adjncy=adjacency.neighbour,
+        pymetis.CSRAdjacency(adjacency.start, adjacency.neighbour),
         vweights=load.astype(np.int64),
         eweights=rate.astype(np.int64),
         tpwgts=(problem.capacity[nodes] / problem.capacity[nodes].sum()).tolist(),
@@ -168,15 +170,20 @@ def others(problem: Problem, options: Options) -> list[Ints]:
 
     found: list[Ints] = []
     quick = Options(seed=options.seed, theta=0.0, tasks_per_worker=options.tasks_per_worker)
-    for name in OTHERS:
+    for name in affordable(problem.task_count):
         try:
             placement = find_scheduler(name).load()(problem, quick)
-        except ModuleNotFoundError:  # TO BE REMOVED at the merge: the other schedulers are being written
-            continue
         except UserError:
             continue
         found.append(placement.node.astype(np.int32))
     return found
+
+
+def affordable(tasks: int) -> tuple[str, ...]:
+    """The other schedulers that are asked at this size."""
+    if tasks <= OTHERS_TASKS_MAX:
+        return OTHERS
+    return QUICK_OTHERS if tasks <= QUICK_OTHERS_TASKS_MAX else ()
 
 
 def node_orders(search: Search) -> list[Ints]:
@@ -189,7 +196,7 @@ def node_orders(search: Search) -> list[Ints]:
     fewest = int(np.searchsorted(np.cumsum(problem.capacity[by_size]), problem.graph.load.sum())) + 1
     random = np.random.default_rng(search.seed)
     orders = [by_size[: min(fewest, len(by_size))], by_size]
-    mixtures = 10 if problem.task_count <= EVOLVE_TASKS_MAX else 0
+    mixtures = 6 if problem.task_count <= EVOLVE_TASKS_MAX else 0
     for _ in range(mixtures):
         used = int(random.integers(min(fewest, len(by_size)), len(by_size) + 1))
         orders.append(random.permutation(by_size[:used]))
@@ -202,7 +209,8 @@ def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     if n <= EVOLVE_TASKS_MAX:
         children = int(min(CHILD_VISITS * search.effort / n, 1.5 * n * search.effort)) + 2
         fine = 100 if n <= 400 else 40
-        breeding = (max(12, len(starts)), children, 500 if n <= 400 else 200, 300, fine)
+        starts = sorted(starts, key=lambda node: node_cost(search.problem, node))[:POPULATION]
+        breeding = (POPULATION, children, 500 if n <= 400 else 200, 300, fine)
         return [search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)]
     return [_by_multilevel(search)]
 

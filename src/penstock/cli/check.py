@@ -1,0 +1,96 @@
+"""`penstock check`: whether a topology is sound, can run on a cluster, and a plan for it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import Format, FormatOption, ProfileOption, TopologyName, resolve_topology
+from penstock.cli.show import number, print_json
+from penstock.errors import InvalidInput
+from penstock.model.cluster import Cluster
+from penstock.model.profile import Profile
+from penstock.model.topology import OperatorGraph
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def check(
+        topology: TopologyName,
+        cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A file or a shorthand.")] = None,
+        plan: Annotated[Path | None, typer.Option("--plan", help="Certify this plan on the cluster.")] = None,
+        profile: ProfileOption = None,
+        output: FormatOption = Format.table,
+    ) -> int:
+        """Validate a topology, a cluster and a plan, naming every fault."""
+        facts, faults = examine(topology, cluster, plan, profile)
+        if output is Format.json:
+            print_json({**facts, "faults": faults, "sound": not faults})
+        else:
+            for fault in faults:
+                typer.echo(f"penstock: {fault}", err=True)
+            if not faults:
+                typer.echo(
+                    "sound: " + ", ".join(f"{name.replace('_', ' ')} {_show(value)}" for name, value in facts.items())
+                )
+        return 2 if faults else 0
+
+
+def examine(
+    topology: str, cluster_name: str | None, plan: Path | None, profile_path: Path | None
+) -> tuple[dict[str, object], list[str]]:
+    """What there is, and everything that is wrong with it."""
+    from penstock.model.files import parse_cluster, read_profile
+
+    facts: dict[str, object] = {}
+    faults: list[str] = []
+    graph: OperatorGraph | None = None
+    cluster: Cluster | None = None
+    profile: Profile | None = None
+    if plan is not None and cluster_name is None:
+        msg = "--plan needs a CLUSTER to be certified on"
+        raise InvalidInput(msg)
+    try:
+        graph = resolve_topology(topology)
+        facts |= {"topology": graph.name, "operators": len(graph.operators), "tasks": graph.task_count}
+        facts |= {"streams": len(graph.streams), "constraints": len(graph.constraints)}
+        profile = read_profile(profile_path, graph) if profile_path is not None else None
+    except InvalidInput as error:
+        faults += error.faults
+    try:
+        if cluster_name is not None:
+            cluster = parse_cluster(cluster_name)
+            facts |= {"nodes": len(cluster.nodes), "capacity": cluster.capacity}
+    except InvalidInput as error:
+        faults += error.faults
+    if graph is not None and cluster is not None and not faults:
+        faults += _together(graph, cluster, plan, profile, facts)
+    return facts, faults
+
+
+def _together(
+    graph: OperatorGraph, cluster: Cluster, plan: Path | None, profile: Profile | None, facts: dict[str, object]
+) -> list[str]:
+    from penstock.model.check import check_plan
+    from penstock.model.files import read_plan
+    from penstock.model.taskgraph import TaskGraph
+    from penstock.optimise.contract import Problem
+
+    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
+    facts["load"] = float(problem.graph.load.sum())
+    faults = problem.node_name_faults() + problem.shortfalls()
+    if plan is not None:
+        try:
+            faults += check_plan(graph, cluster, read_plan(plan), profile)
+            facts["plan"] = str(plan)
+        except InvalidInput as error:
+            faults += error.faults
+    return faults
+
+
+def _show(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,109 @@
+"""Arguments that several verbs share, and how each becomes a value of the model."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.errors import InvalidInput
+from penstock.model.topology import OperatorGraph
+from penstock.optimise.contract import Options
+
+THETA_MAX = 86_400.0
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    table = "table"
+    json = "json"
+
+
+def _real(text: str) -> float:
+    """A number from the command line; the complaint shows what was given."""
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{text!r} is not a number"
+        raise typer.BadParameter(msg) from None
+
+
+def _whole(text: str | int) -> int:
+    """A whole number from the command line; the complaint shows what was given."""
+    try:
+        return int(text)
+    except ValueError:
+        msg = f"{text!r} is not a whole number"
+        raise typer.BadParameter(msg) from None
+
+
+TopologyName = Annotated[
+    str, typer.Argument(metavar="TOPOLOGY", help="A file, or a name that `penstock topologies` lists.")
+]
+ClusterName = Annotated[str, typer.Argument(metavar="CLUSTER", help="A file, or a shorthand such as 3x6,3x4,4x2.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="A table for people or one JSON document.")]
+ProfileOption = Annotated[
+    Path | None, typer.Option("--profile", help="Measured loads and rates to use instead of declared ones.")
+]
+ThetaOption = Annotated[
+    float | None,
+    typer.Option("--theta", parser=_real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
+]
+TasksPerWorkerOption = Annotated[
+    int,
+    typer.Option("--tasks-per-worker", parser=_whole, metavar="T", help="The papers' T: most tasks in one worker."),
+]
+SeedOption = Annotated[int, typer.Option("--seed", parser=_whole, metavar="N", help="Same seed, same plan.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A scheduler's own parameter; repeatable.")
+]
+
+
+def resolve_topology(name: str) -> OperatorGraph:
+    """A built-in topology, or the file of that name."""
+    from penstock.apps import find_topology
+    from penstock.model.files import read_topology
+
+    path = Path(name)
+    if path.suffix or path.exists():
+        return read_topology(path)
+    return find_topology(name).validated()
+
+
+def scheduler_options(theta: float | None, tasks_per_worker: int, seed: int, settings: list[str] | None) -> Options:
+    """Options with every number in range."""
+    if theta is not None and not (math.isfinite(theta) and 0 <= theta <= THETA_MAX):
+        msg = f"--theta is {theta:g}; it must be from 0 to {THETA_MAX:g} seconds"
+        raise InvalidInput(msg)
+    if tasks_per_worker < 1:
+        msg = f"--tasks-per-worker is {tasks_per_worker}; the least is 1"
+        raise InvalidInput(msg)
+    if not 0 <= seed < 1 << 32:
+        msg = f"--seed is {seed}; it must be from 0 to {(1 << 32) - 1}"
+        raise InvalidInput(msg)
+    return Options(seed, theta, tasks_per_worker, dict(_setting(text) for text in settings or ()))
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        msg = f"--set {text!r} is not NAME=VALUE, such as alfa=0.5"
+        raise InvalidInput(msg)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def make_folder(path: Path) -> None:
+    """The folder that a file is to be written in, made if it is not there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make folder {path.parent}: {error.strerror or error}"
+        raise InvalidInput(msg) from None

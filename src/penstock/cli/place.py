@@ -1,0 +1,71 @@
+"""`penstock place`: one scheduler, one certified plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import (
+    ClusterName,
+    Format,
+    FormatOption,
+    ProfileOption,
+    SeedOption,
+    SetOption,
+    TasksPerWorkerOption,
+    ThetaOption,
+    TopologyName,
+    make_folder,
+    resolve_topology,
+    scheduler_options,
+)
+from penstock.cli.show import console, plan_summary, plan_table, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def place(
+        topology: TopologyName,
+        cluster: ClusterName,
+        scheduler: Annotated[
+            str, typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists.")
+        ] = "best",
+        profile: ProfileOption = None,
+        theta: ThetaOption = None,
+        tasks_per_worker: TasksPerWorkerOption = 5,
+        seed: SeedOption = 0,
+        settings: SetOption = None,
+        allow_overload: Annotated[
+            bool, typer.Option("--allow-overload", help="Print even a plan that overloads a node.")
+        ] = False,
+        out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the plan to this file.")] = None,
+        plot: Annotated[Path | None, typer.Option("--plot", help="Draw the placement to this PNG file.")] = None,
+        output: FormatOption = Format.table,
+    ) -> None:
+        """Place the tasks of TOPOLOGY on CLUSTER and print the plan."""
+        from penstock.model.files import parse_cluster, plan_document, read_profile, write_plan
+        from penstock.optimise.door import place as decide
+
+        graph, nodes = resolve_topology(topology), parse_cluster(cluster)
+        measured = read_profile(profile, graph) if profile is not None else None
+        options = scheduler_options(theta, tasks_per_worker, seed, settings)
+        plan = decide(graph, nodes, scheduler, profile=measured, options=options, allow_overload=allow_overload)
+        if out is not None:
+            write_plan(plan, out)
+        if plot is not None:
+            from penstock.observe.placement_picture import draw_placements
+
+            make_folder(plot)
+            draw_placements(graph, nodes, [plan], plot, profile=measured)
+        if output is Format.json:
+            print_json(plan_document(plan))
+            return
+        screen = console()
+        screen.print(plan_table(plan))
+        screen.print(plan_summary(plan))
+        for note in plan.notes:
+            screen.print(f"note: {note}")

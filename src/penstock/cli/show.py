@@ -1,0 +1,102 @@
+"""What the verbs print: JSON for programs, tables that fit a terminal for people, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from penstock.model.plan import Plan
+
+TEXT_COLUMNS = {"note", "verdict", "instance", "summary", "looks at"}
+
+
+class ShowProgress(Protocol):
+    """How long work tells how far it is: so many of so many done, and what is next."""
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Draw the bar anew."""
+
+
+def print_json(document: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def console() -> Console:
+    """Stdout; as wide as the terminal, and wide enough for our tables when it is none."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=max(out.width, 110))
+
+
+def number(value: float) -> str:
+    """A figure with four significant digits at most, and no exponent before a million."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
+def plan_table(plan: Plan, tasks_shown_max: int = 12) -> Table:
+    """A plan, one row per worker that is in use."""
+    table = Table(title=None, box=None, pad_edge=False)
+    for heading in ("node", "worker", "tasks", ""):
+        table.add_column(heading, overflow="fold", justify="right" if heading in {"worker", "tasks"} else "left")
+    by_slot: dict[tuple[str, int], list[str]] = {}
+    for task, slot in plan.assignment.items():
+        by_slot.setdefault((slot.node, slot.worker), []).append(task)
+    for (node, worker), tasks in sorted(by_slot.items(), key=lambda item: (len(item[0][0]), item[0])):
+        hidden = len(tasks) - tasks_shown_max
+        shown = " ".join(tasks[:tasks_shown_max]) + (f" and {hidden} more" if hidden > 0 else "")
+        table.add_row(node, str(worker), str(len(tasks)), shown)
+    return table
+
+
+def plan_summary(plan: Plan) -> str:
+    """The plan's figures in one line."""
+    if plan.proved_optimal:
+        quality = "proved optimal"
+    elif plan.lower_bound > 0:
+        quality = f"at most {plan.gap:.1%} above the optimum (bound {number(plan.lower_bound)})"
+    else:
+        quality = "no bound known"
+    return (
+        f"{plan.scheduler}: cost {number(plan.cost)} between nodes, {number(plan.inter_worker_cost)} between workers, "
+        f"{plan.nodes_used} nodes used, fullest at {plan.max_utilisation:.0%}, {quality}, {plan.seconds:.3f} s"
+    )
+
+
+def rows_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    """A plain table whose first column is text and whose others are figures, except a last one named note."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for position, heading in enumerate(headings):
+        is_text = position == 0 or heading in TEXT_COLUMNS
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ShowProgress]:
+    """A progress bar on stderr while the block runs; silent where stderr is no terminal."""
+    stderr = Console(stderr=True)
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield show

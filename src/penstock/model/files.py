@@ -1,0 +1,283 @@
+"""The only reader and writer of Penstock's files: topology, cluster, profile and plan, in JSON (YAML is read as well).
+
+Reading names every fault of a file at once, unknown keys among them: a misspelt "memory" that is silently ignored
+costs an afternoon. Writing is atomic: a plan file is whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.errors import InvalidInput
+from penstock.model.cluster import NODES_MAX, Cluster, Node
+from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
+from penstock.model.documents import read_document
+from penstock.model.fields import Faults, Fields, as_numbers, as_texts
+from penstock.model.plan import Plan, Slot
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.topology import OPERATORS_MAX, Operator, OperatorGraph, Rate, Stream
+
+FORMAT_VERSION = 1
+SHORTHAND = re.compile(r"\d+x[0-9.eE+-]+(,\d+x[0-9.eE+-]+)*")
+
+Read = TypeVar("Read")
+
+
+def read_topology(path: str | Path) -> OperatorGraph:
+    """An operator graph from a file, validated."""
+    return _read(Path(path), "topology", _topology, OperatorGraph.faults)
+
+
+def read_cluster(path: str | Path) -> Cluster:
+    """A cluster from a file, validated."""
+    return _read(Path(path), "cluster", _cluster, Cluster.faults)
+
+
+def read_profile(path: str | Path, graph: OperatorGraph) -> Profile:
+    """A profile from a file, validated against the topology that it measured."""
+    return _read(Path(path), "profile", _profile, lambda profile: profile.faults(graph))
+
+
+def read_plan(path: str | Path) -> Plan:
+    """A plan from a file; whether it holds is `check_plan`'s to say."""
+    return _read(Path(path), "plan", _plan, lambda _: [])
+
+
+def parse_cluster(text: str) -> Cluster:
+    """A cluster from the shorthand `3x6,3x4,4x2`, or from the file of that name."""
+    if not SHORTHAND.fullmatch(text):
+        path = Path(text)
+        if not path.exists():
+            msg = f"cluster {text!r} is neither a file nor a shorthand such as 3x6,3x4,4x2"
+            raise InvalidInput(msg)
+        return read_cluster(path)
+    groups: list[tuple[int, float]] = []
+    for part in text.split(","):
+        count, _, capacity = part.partition("x")
+        try:
+            groups.append((int(count), float(capacity)))
+        except ValueError:
+            msg = f"cluster {text!r} has {part!r}; each part is COUNTxCAPACITY, such as 3x6"
+            raise InvalidInput(msg) from None
+    if (nodes := sum(count for count, _ in groups)) > NODES_MAX:
+        msg = f"cluster {text!r} has {nodes} nodes; the limit is {NODES_MAX}"
+        raise InvalidInput(msg)
+    return Cluster.uniform(groups).validated()
+
+
+def plan_document(plan: Plan, *, with_assignment: bool = True) -> dict[str, object]:
+    """The plan as the plain value that its file holds."""
+    document: dict[str, object] = {
+        "penstock": FORMAT_VERSION,
+        "scheduler": plan.scheduler,
+        "seed": plan.seed,
+        "seconds": round(plan.seconds, 6),
+        "cost": plan.cost,
+        "inter_worker_cost": plan.inter_worker_cost,
+        "lower_bound": plan.lower_bound,
+        "proved_optimal": plan.proved_optimal,
+        "nodes_used": plan.nodes_used,
+        "max_utilisation": plan.max_utilisation,
+        "notes": list(plan.notes),
+    }
+    if with_assignment:
+        document["assignment"] = {task: {"node": s.node, "worker": s.worker} for task, s in plan.assignment.items()}
+    return document
+
+
+def write_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan file, whole or not at all."""
+    write_text(path, json.dumps(plan_document(plan), indent=1) + "\n")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        msg = f"cannot write {target}: {error.strerror or error}"
+        raise InvalidInput(msg) from None
+
+
+def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callable[[Read], list[str]]) -> Read:
+    """Read, build and judge; faults of form come first, because faults of meaning would only echo them."""
+    faults = Faults()
+    fields = Fields.of(read_document(path), "", faults, _TOP_KEYS[kind])
+    version = fields.values.get("penstock", FORMAT_VERSION)
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        msg = f"{path} has format version {version!r}; this program reads version {FORMAT_VERSION}"
+        raise InvalidInput(msg)
+    value = build(fields)
+    found = faults.found or judge(value)
+    if found:
+        raise InvalidInput([f"{path}: {fault}" for fault in found])
+    return value
+
+
+_TOP_KEYS: dict[str, tuple[str, ...]] = {
+    "topology": ("penstock", "name", "operators", "streams", "constraints"),
+    "cluster": ("penstock", "name", "nodes"),
+    "profile": ("penstock", "tasks", "edges"),
+    "plan": (
+        *("penstock", "scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
+        *("nodes_used", "max_utilisation", "notes", "assignment"),
+    ),
+}
+
+
+def _each(fields: Fields, key: str, known: tuple[str, ...], *, required: bool, count_max: int) -> list[Fields]:
+    entries = fields.items(key, required=required, count_max=count_max)
+    return [Fields.of(entry, f"{fields.at(key)}[{i}]", fields.faults, known) for i, entry in enumerate(entries)]
+
+
+def _topology(fields: Fields) -> OperatorGraph:
+    operator_keys = ("name", "tasks", "load", "memory_mb", "source")
+    operators = _each(fields, "operators", operator_keys, required=True, count_max=OPERATORS_MAX)
+    streams = _each(fields, "streams", ("from", "to", "grouping", "rate"), required=False, count_max=5 * OPERATORS_MAX)
+    arcs = tuple(
+        Stream(entry.text("from"), entry.text("to"), entry.text("grouping", "shuffle"), _rate(entry))
+        for entry in streams
+    )
+    fed = {stream.target for stream in arcs}
+    return OperatorGraph(
+        fields.text("name", "topology"),
+        tuple(_operator(entry, fed) for entry in operators),
+        arcs,
+        tuple(_constraints(fields)),
+    )
+
+
+def _operator(fields: Fields, fed: set[str]) -> Operator:
+    name = fields.text("name")
+    return Operator(
+        name,
+        fields.whole("tasks", 1),
+        _per_task(fields, "load", 1.0),
+        _per_task(fields, "memory_mb", 0.0),
+        fields.flag("source", name not in fed),
+    )
+
+
+def _per_task(fields: Fields, key: str, default: float) -> float | tuple[float, ...]:
+    if isinstance(value := fields.values.get(key), list):
+        return as_numbers(value, fields.at(key), fields.faults)
+    return fields.number(key, default)
+
+
+def _rate(fields: Fields) -> Rate:
+    value = fields.values.get("rate")
+    if isinstance(value, list):
+        where = fields.at("rate")
+        return tuple(as_numbers(row, f"{where}[{i}]", fields.faults) for i, row in enumerate(value))
+    return fields.number("rate", 1.0)
+
+
+_CONSTRAINT_KEYS: dict[str, tuple[str, ...]] = {
+    "resource": ("type", "operator", "nodes"),
+    "colocate-worker": ("type", "operators"),
+    "colocate-node": ("type", "operators"),
+    "separate-workers": ("type", "operators"),
+    "separate-nodes": ("type", "operators"),
+    "replicas": ("type", "groups", "isomorphic"),
+    "dedicated-worker": ("type", "operator"),
+    "dedicated-node": ("type", "operator"),
+}
+
+
+def _constraints(fields: Fields) -> list[Constraint]:
+    found: list[Constraint] = []
+    for i, value in enumerate(fields.items("constraints", count_max=OPERATORS_MAX)):
+        where = f"constraints[{i}]"
+        kind = value.get("type") if isinstance(value, dict) else None
+        known = _CONSTRAINT_KEYS.get(kind) if isinstance(kind, str) else None
+        if kind is not None and known is None:
+            fields.faults.add(where, f"unknown type {kind!r}; known: {', '.join(_CONSTRAINT_KEYS)}")
+            continue
+        entry = Fields.of(value, where, fields.faults, known or ("type",))
+        if constraint := _constraint(entry, entry.text("type")):
+            found.append(constraint)
+    return found
+
+
+def _constraint(entry: Fields, kind: str) -> Constraint | None:
+    match kind:
+        case "resource":
+            return Resource(entry.text("operator"), entry.texts("nodes"))
+        case "colocate-worker" | "colocate-node":
+            return Together("worker" if kind.endswith("worker") else "node", entry.texts("operators"))
+        case "separate-workers" | "separate-nodes":
+            return Apart("worker" if kind.endswith("workers") else "node", entry.texts("operators"))
+        case "dedicated-worker" | "dedicated-node":
+            return Dedicated("worker" if kind.endswith("worker") else "node", entry.text("operator"))
+        case "replicas":
+            where = entry.at("groups")
+            groups = entry.items("groups", required=True)
+            members = tuple(as_texts(group, f"{where}[{i}]", entry.faults) for i, group in enumerate(groups))
+            return Replicas(members, entry.flag("isomorphic", False))
+    return None
+
+
+def _cluster(fields: Fields) -> Cluster:
+    keys = ("name", "capacity", "memory_mb", "bandwidth_mbps", "slots", "rack", "tags")
+    return Cluster(
+        tuple(
+            Node(
+                entry.text("name"),
+                entry.number("capacity"),
+                entry.optional_number("memory_mb"),
+                entry.optional_number("bandwidth_mbps"),
+                None if entry.values.get("slots") is None else entry.whole("slots"),
+                entry.text("rack", "r1"),
+                as_texts(entry.values.get("tags", []), entry.at("tags"), entry.faults),
+            )
+            for entry in _each(fields, "nodes", keys, required=True, count_max=NODES_MAX)
+        )
+    )
+
+
+def _profile(fields: Fields) -> Profile:
+    tasks: dict[str, TaskProfile] = {}
+    for name, value in fields.mapping("tasks").items():
+        entry = Fields.of(value, f"tasks.{name}", fields.faults, ("load", "memory_mb"))
+        tasks[name] = TaskProfile(entry.number("load"), entry.optional_number("memory_mb"))
+    edges = _each(fields, "edges", ("from", "to", "rate", "tuples"), required=False, count_max=5_000_000)
+    return Profile(
+        tasks,
+        tuple(EdgeProfile(e.text("from"), e.text("to"), e.number("rate"), e.optional_number("tuples")) for e in edges),
+    )
+
+
+def _plan(fields: Fields) -> Plan:
+    def slot(name: str, value: object) -> Slot:
+        entry = Fields.of(value, f"assignment.{name}", fields.faults, ("node", "worker"))
+        return Slot(entry.text("node"), entry.whole("worker", 0))
+
+    assignment: Mapping[str, Slot] = {name: slot(name, value) for name, value in fields.mapping("assignment").items()}
+    return Plan(
+        scheduler=fields.text("scheduler", "unknown"),
+        seed=fields.whole("seed", 0),
+        seconds=fields.number("seconds", 0.0),
+        cost=fields.number("cost"),
+        inter_worker_cost=fields.number("inter_worker_cost", 0.0),
+        lower_bound=fields.number("lower_bound", 0.0),
+        proved_optimal=fields.flag("proved_optimal", False),
+        nodes_used=fields.whole("nodes_used"),
+        max_utilisation=fields.number("max_utilisation"),
+        assignment=assignment,
+        notes=as_texts(fields.values.get("notes", []), "notes", fields.faults),
+    )

@@ -1,0 +1,221 @@
+"""The command line as its users meet it: exit statuses, one-line complaints, JSON documents, files written or not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock import cli
+
+TOPOLOGY = {
+    "penstock": 1,
+    "name": "words",
+    "operators": [{"name": "a", "tasks": 2, "load": 1.0}, {"name": "b", "tasks": 3, "load": 0.5}],
+    "streams": [{"from": "a", "to": "b", "rate": 2.0}],
+}
+
+
+@dataclass
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, object]:
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def invoke(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["penstock", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return invoke
+
+
+def topology_file(folder: Path, **changes: object) -> Path:
+    path = folder / "topology.json"
+    path.write_text(json.dumps({**TOPOLOGY, **changes}))
+    return path
+
+
+def assert_one_line(outcome: Outcome, *parts: str) -> None:
+    assert outcome.status == 2, outcome
+    assert outcome.out == ""
+    lines = outcome.err.splitlines()
+    assert len(lines) == 1, outcome.err
+    assert lines[0].startswith("penstock: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_place_prints_the_plan_itself_as_json(run: Run, tmp_path: Path) -> None:
+    outcome = run("place", topology_file(tmp_path), "2x4", "--scheduler", "even", "--format", "json")
+    assert outcome.status == 0
+    plan = outcome.document
+    assert plan["scheduler"] == "even"
+    assert set(plan["assignment"]) == {"a/0", "a/1", "b/0", "b/1", "b/2"}  # type: ignore[call-overload]
+    for key in ("penstock", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"):
+        assert key in plan
+
+
+def test_place_prints_a_table_that_names_every_task(run: Run, tmp_path: Path) -> None:
+    outcome = run("place", topology_file(tmp_path), "2x4", "--scheduler", "even")
+    assert outcome.status == 0
+    for task in ("a/0", "a/1", "b/0", "b/1", "b/2"):
+        assert task in outcome.out
+
+
+def test_place_writes_the_plan_and_check_certifies_it(run: Run, tmp_path: Path) -> None:
+    topology, plan = topology_file(tmp_path), tmp_path / "plan.json"
+    assert run("place", topology, "2x4", "--scheduler", "even", "-o", plan).status == 0
+    sound = run("check", topology, "2x4", "--plan", plan)
+    assert (sound.status, sound.err) == (0, "")
+    assert sound.out.startswith("sound: topology words")
+    document = json.loads(plan.read_text())
+    document["cost"] += 1
+    plan.write_text(json.dumps(document))
+    broken = run("check", topology, "2x4", "--plan", plan)
+    assert broken.status == 2
+    assert "the plan states cost" in broken.err
+
+
+def test_check_names_every_fault_on_a_line_of_its_own(run: Run, tmp_path: Path) -> None:
+    streams = [{"from": "a", "to": "z", "rate": -1}]
+    path = topology_file(tmp_path, operators=[{"name": "a", "tasks": 0}, {"name": "a", "load": -1}], streams=streams)
+    outcome = run("check", path)
+    assert outcome.status == 2
+    assert len(outcome.err.splitlines()) == 5
+
+
+def test_check_json_lists_the_faults(run: Run, tmp_path: Path) -> None:
+    outcome = run(
+        "check", topology_file(tmp_path, operators=[{"name": "a", "load": 9}], streams=[]), "2x4", "--format", "json"
+    )
+    assert outcome.status == 2
+    assert outcome.document["sound"] is False
+    assert len(outcome.document["faults"]) == 2  # type: ignore[arg-type] # larger than every node, and than all together
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("place", "TOPOLOGY", "0x4"), ("no nodes",)),
+        (("place", "TOPOLOGY", "3x0.9"), ("'a/0'", "load 1", "0.9", "split the operator")),
+        (("place", "TOPOLOGY", "1x2"), ("3.5", "offers 2", "1.5 short")),
+        (("place", "TOPOLOGY", "2x4", "--scheduler", "magic"), ("unknown scheduler 'magic'", "known: even")),
+        (("place", "TOPOLOGY", "2x4", "--theta", "-1"), ("--theta is -1",)),
+        (("place", "TOPOLOGY", "2x4", "--theta", "nan"), ("--theta is nan",)),
+        (("place", "TOPOLOGY", "2x4", "--theta", "soon"), ("--theta", "soon")),
+        (("place", "TOPOLOGY", "2x4", "--seed", "-1"), ("--seed is -1",)),
+        (("place", "TOPOLOGY", "2x4", "--tasks-per-worker", "0"), ("--tasks-per-worker is 0",)),
+        (("place", "TOPOLOGY", "2x4", "--set", "alfa"), ("NAME=VALUE",)),
+        (("place", "TOPOLOGY", "2x4", "--set", "colour=red", "--scheduler", "even"), ("unknown setting 'colour'",)),
+        (("place", "TOPOLOGY", "2x4", "--profile", "none.json"), ("cannot read none.json",)),
+        (("place", "TOPOLOGY", "2x4", "--format", "xml"), ("xml",)),
+        (("place", "none.json", "2x4"), ("cannot read none.json",)),
+        (("place", "linear:7", "2x4"), ("linear:7", "even")),
+        (("place", "circle:8", "2x4"), ("circle:8", "linear")),
+        (("place", "TOPOLOGY"), ("CLUSTER",)),
+        (("plaice", "TOPOLOGY"), ("plaice",)),
+        (("compare", "TOPOLOGY", "2x4", "--schedulers", "even,magic"), ("unknown scheduler 'magic'",)),
+        (("check", "TOPOLOGY", "--plan", "p.json"), ("--plan needs a CLUSTER",)),
+        (("place", "TOPOLOGY", "2x4", "--scheduler", "even", "-o", "no/such/folder/plan.json"), ("cannot write",)),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    path = topology_file(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(run(*(path if a == "TOPOLOGY" else a for a in arguments)), *parts)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["topology.json"]
+
+
+def test_an_overloading_plan_is_refused_unless_asked_for(run: Run, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(
+        json.dumps({"nodes": [{"name": "big", "capacity": 9, "slots": 1}, {"name": "small", "capacity": 1}]})
+    )
+    topology = topology_file(tmp_path)
+    assert_one_line(run("place", topology, cluster, "--scheduler", "even"), "'even'", "'small'", "capacity is 1")
+    outcome = run("place", topology, cluster, "--scheduler", "even", "--allow-overload", "--format", "json")
+    assert outcome.status == 0
+    assert float(str(outcome.document["max_utilisation"])) > 1
+
+
+def test_constraints_that_a_scheduler_ignores_are_not_broken_in_silence(run: Run, tmp_path: Path) -> None:
+    constraints = [{"type": "colocate-node", "operators": ["a", "b"]}]
+    outcome = run("place", topology_file(tmp_path, constraints=constraints), "3x4", "--scheduler", "even")
+    assert_one_line(outcome, "'even' does not honour constraints", "colocate-node")
+    nowhere = [{"type": "resource", "operator": "a", "nodes": ["gpu7"]}]
+    assert_one_line(run("place", topology_file(tmp_path, constraints=nowhere), "3x4"), "'gpu7'", "the cluster lacks")
+
+
+def test_compare_prints_a_row_for_each_scheduler(run: Run, tmp_path: Path) -> None:
+    outcome = run("compare", topology_file(tmp_path), "2x4", "--format", "json")
+    assert outcome.status == 0
+    rows = outcome.document["rows"]
+    assert isinstance(rows, list)
+    assert "assignment" not in rows[0]
+    from penstock.optimise.place import SCHEDULERS
+
+    assert {row["scheduler"] for row in rows} == set(SCHEDULERS)
+    table = run("compare", topology_file(tmp_path), "2x4", "--schedulers", "even,best")
+    assert [line.split()[0] for line in table.out.splitlines()[2:4]] == ["best", "even"]
+
+
+def test_compare_draws_a_picture(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "new folder" / "placement.png"
+    assert run("compare", topology_file(tmp_path), "2x4", "--schedulers", "even,t3", "--plot", picture).status == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("verb", ["topologies", "schedulers"])
+def test_lists(run: Run, verb: str) -> None:
+    names = [row["name"] for row in run(verb, "--format", "json").document["rows"]]  # type: ignore[attr-defined]
+    table = run(verb).out
+    assert len(names) >= 6
+    assert all(name in table for name in names)
+
+
+def test_every_verb_has_help(run: Run) -> None:
+    for verb in ("check", "place", "compare", "topologies", "schedulers", "reproduce", "bench"):
+        outcome = run(verb, "--help")
+        assert outcome.status == 0
+        assert "Usage" in outcome.out
+
+
+def test_the_installed_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "place",
+        "diamond:30",
+        "3x6,3x4,4x2",
+        "-s",
+        "exact",
+        "--format",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["cost"], plan["proved_optimal"]) == (146, True)
