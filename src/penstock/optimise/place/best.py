@@ -32,8 +32,7 @@ QUICK_OTHERS_TASKS_MAX = 3_000  # above it even they take a good part of theta, 
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
-METIS_STARTS = 6
-POPULATION = 12
+METIS_STARTS = 8
 REPAIR_TRIES = 200_000
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
@@ -114,12 +113,16 @@ def _one_node(problem: Problem) -> Ints | None:
 
 
 def feasible_starts(search: Search, options: Options) -> list[Ints]:
-    """Placements to begin with: the other schedulers' and our own first guesses, those that hold or can be repaired."""
-    found = others(search.problem, options)
-    orders = node_orders(search)
+    """Placements to begin with: our own first guesses and the other schedulers', those that hold or can be repaired.
+
+    The most different ones come first, because the search may take only so many.
+    """
+    problem, orders = search.problem, node_orders(search)
+    found: list[Ints] = []
+    if problem.task_count <= EVOLVE_TASKS_MAX:
+        found += [by_metis(problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
     found += [search.network.grow(order, 0) for order in orders]
-    if search.problem.task_count <= EVOLVE_TASKS_MAX:
-        found += [by_metis(search.problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
+    found += others(problem, options)
     starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
     return starts or _tight_starts(search, found)
 
@@ -207,12 +210,20 @@ def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     """What the native search makes of the starts."""
     n = search.problem.task_count
     if n <= EVOLVE_TASKS_MAX:
-        children = int(min(CHILD_VISITS * search.effort / n, 1.5 * n * search.effort)) + 2
-        fine = 100 if n <= 400 else 40
-        starts = sorted(starts, key=lambda node: node_cost(search.problem, node))[:POPULATION]
-        breeding = (POPULATION, children, 500 if n <= 400 else 200, 300, fine)
-        return [search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)]
+        return [search.network.evolve(starts, *breeding(n, search.effort), search.seed, search.deadline.remaining)]
     return [_by_multilevel(search)]
+
+
+def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
+    """Population, children, and sweeps of first placements, contracted graphs and children, by size.
+
+    Small graphs on few nodes have few but deep valleys, so they get a large population; from some hundred tasks on more
+    and better crossed children pay.
+    """
+    if tasks <= 64:
+        return 12, int(2 * tasks * effort) + 2, 150, 100, 50
+    children = int(min(CHILD_VISITS / tasks, 1.5 * tasks) * effort) + 2
+    return (24, children, 500, 300, 100) if tasks <= 400 else (16, children, 200, 300, 40)
 
 
 def _by_multilevel(search: Search) -> Ints:
@@ -230,8 +241,9 @@ def _by_multilevel(search: Search) -> Ints:
         starts = [start for start in threads.map(one, range(first)) if is_feasible(search.problem, start)]
     if len(starts) < 2:
         return starts[0] if starts else search.network.grow(order, 0)
-    breeding = (len(starts), max(2, round(10 * scale)), 0, int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25)))
-    return search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)
+    coarse_sweeps, fine_sweeps = int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25))
+    crossed = (len(starts), max(2, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
+    return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
 def _finished(search: Search, candidates: list[Ints], options: Options, proved: bool = False) -> Placement:
