@@ -1,4 +1,4 @@
-"""`best`: Penstock's own scheduler. Never dearer than any other on the same input, and feasible whenever one of them is.
+"""`best`: Penstock's own scheduler, never dearer than another on the same input and feasible whenever one of them is.
 
 It takes the plans of the other schedulers, growths over several choices of nodes and blind packings as starts, repairs
 those that overload a node, and improves them in the native core: to a few thousand tasks by a population of annealed
@@ -34,6 +34,10 @@ CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 METIS_STARTS = 8
 REPAIR_TRIES = 200_000
+REPAIR_TRIES_PER_TASK = 1_000
+PROOF_TASKS_MAX = 64
+PROOF_SHARE = 0.04  # of theta, for the proof where tasks are interchangeable: it mostly takes a third of that
+LAST_RESORT_TASKS_MAX = 200
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
 
@@ -55,15 +59,17 @@ def schedule(problem: Problem, options: Options) -> Placement:
     deadline = Deadline.after(theta)
     search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
-        return _finished(search, [alone], options, proved=True)
+        return _finished(search, [alone], options)
     starts = feasible_starts(search, options)
     if not starts:
-        raise NoPlanFound(_no_plan(search))
-    return _finished(search, [*starts, *improved(search, starts)], options)
+        starts = [_last_resort(search)]
+    found = improved(search, starts)
+    proof, bound = _proof(search, theta)
+    return _finished(search, [*starts, *found, *proof], options, bound)
 
 
 def _effort(problem: Problem, options: Options, theta: float) -> float:
-    """Iterations in units of the usual ones: a setting, and more for a larger theta where there is much left to find."""
+    """Iterations in units of the usual ones: a setting, and more for a larger theta where much is left to find."""
     effort = options.settings.get("effort", 1.0)
     if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 < effort <= 1e6:
         msg = f"setting effort is {effort!r}; it must be a number above 0 and at most 1e6"
@@ -145,13 +151,14 @@ def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
         recursive=len(nodes) <= 8,
         options=pymetis.Options(seed=seed % (1 << 31)),
     )
-    return nodes[np.asarray(part)]
+    placed: Ints = nodes[np.asarray(part)]
+    return placed
 
 
 def _repaired(search: Search, guess: Ints, effort: int) -> Ints | None:
     if is_feasible(search.problem, guess):
         return guess
-    tries = REPAIR_TRIES * effort
+    tries = min(REPAIR_TRIES, REPAIR_TRIES_PER_TASK * search.problem.task_count) * effort
     fixed = search.network.repair(guess, search.seed, tries, search.deadline.remaining + 0.1)
     return fixed if is_feasible(search.problem, fixed) else None
 
@@ -165,6 +172,30 @@ def _tight_starts(search: Search, guesses: list[Ints]) -> list[Ints]:
             if (start := _repaired(search, guess, effort)) is not None:
                 return [start]
     return []
+
+
+def _last_resort(search: Search) -> Ints:
+    """What `exact` finds, which also proves it when there is no plan; or NoPlanFound where that would take too long."""
+    if search.problem.task_count > LAST_RESORT_TASKS_MAX:
+        raise NoPlanFound(_no_plan(search))
+    from penstock.optimise.place.exact import solve
+
+    return solve(search.problem, Deadline.after(max(1.0, search.deadline.remaining)), search.seed).node
+
+
+def _proof(search: Search, theta: float) -> tuple[list[Ints], float]:
+    """Exact's model of interchangeable tasks: its placement, if any, and a lower bound. Quick where classes are few.
+
+    It runs by the clock, but can only add a proof or a cheaper plan than the search found.
+    """
+    if search.problem.task_count > PROOF_TASKS_MAX:
+        return [], 0.0
+    from penstock.optimise.configurations import build_model, solve_model
+
+    if (model := build_model(search.problem)) is None:
+        return [], 0.0
+    outcome = solve_model(search.problem, model, Deadline.after(PROOF_SHARE * theta))
+    return ([] if outcome.node is None else [outcome.node.astype(np.int32)]), outcome.lower_bound
 
 
 def others(problem: Problem, options: Options) -> list[Ints]:
@@ -246,7 +277,7 @@ def _by_multilevel(search: Search) -> Ints:
     return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
-def _finished(search: Search, candidates: list[Ints], options: Options, proved: bool = False) -> Placement:
+def _finished(search: Search, candidates: list[Ints], options: Options, bound: float = 0.0) -> Placement:
     """The cheapest feasible candidate; among equals the one with least traffic between workers, then fewest nodes."""
     problem = search.problem
     feasible = [node for node in candidates if is_feasible(problem, node)]
@@ -255,9 +286,8 @@ def _finished(search: Search, candidates: list[Ints], options: Options, proved: 
     tied = [node for node, cost in zip(feasible, costs, strict=True) if cost <= least * (1 + SAME_COST)]
     split = [(node, split_workers(search, node, options)) for node in tied]
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
-    return Placement(
-        node=node, worker=worker, lower_bound=0.0, proved_optimal=proved, notes=_slot_notes(problem, node, options)
-    )
+    proved = least <= bound * (1 + SAME_COST)
+    return Placement(node, worker, least if proved else bound, proved, _slot_notes(problem, node, options))
 
 
 def split_workers(search: Search, node: Ints, options: Options) -> Ints:
@@ -281,7 +311,7 @@ def _no_plan(search: Search) -> str:
     share = problem.graph.load.sum() / problem.capacity.sum()
     return (
         f"no placement of {problem.task_count} tasks on {problem.node_count} nodes was found that keeps every limit "
-        f"(load is {100 * share:.1f} % of the capacity{', memory or bandwidth are limited' if _limited(problem) else ''});"
+        f"(load is {100 * share:.1f} % of the capacity{', and more is limited' if _limited(problem) else ''});"
         f" add a node, split large tasks, or try --scheduler exact with a larger --theta"
     )
 
