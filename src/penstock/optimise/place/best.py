@@ -194,7 +194,7 @@ def _proof(search: Search, theta: float) -> tuple[list[Ints], float]:
 
     if (model := build_model(search.problem)) is None:
         return [], 0.0
-    outcome = solve_model(search.problem, model, Deadline.after(PROOF_SHARE * theta))
+    outcome = solve_model(search.problem, model, -math.inf, Deadline.after(PROOF_SHARE * theta))
     return ([] if outcome.node is None else [outcome.node.astype(np.int32)]), outcome.lower_bound
 
 
