@@ -153,7 +153,10 @@ nb::tuple trial(State &state, std::uint64_t seed, int changes) {
 
 }  // namespace
 
+}  // namespace penstock
+
 void bind_partition(nb::module_ &module) {
+    using namespace penstock;
     nb::class_<Effort>(module, "Effort", "How hard the multilevel search works; see core/multilevel.hpp.")
         .def("__init__",
              [](Effort *self, double visits, double hot, double warm, double cold, double coarse_share,
@@ -267,5 +270,3 @@ void bind_partition(nb::module_ &module) {
              },
              "node"_a, "slots"_a, "most"_a, "effort"_a, "seed"_a);
 }
-
-}  // namespace penstock

@@ -2,13 +2,14 @@
 //
 // A set S is worth sum of profits + sum of pair weights inside - prices of the cuts it trips. The bound gives each
 // candidate its profit, its traffic with what is already chosen, and its share of the most traffic it could still have
-// with other candidates in the room that is left; a fractional knapsack over these closes it. Any split of a pair's value
-// between its two items gives a true bound (Caprara, Pisinger and Toth 1999). It starts at halves and takes one
-// subgradient step at every node of the search, kept from node to node: forty times fewer nodes than halves throughout,
-// where a split tuned at the root alone saved next to nothing. The knapsack's own price then throws out candidates that
-// cannot be part of any set above the threshold.
-// Rejected: linearised pairs in a MILP solver (a hundred times slower at 60 tasks).
+// with other candidates in the room that is left; a fractional knapsack over these closes it. Any split of a pair's
+// value between its two items gives a true bound (Caprara, Pisinger and Toth 1999). It starts at halves and takes one
+// subgradient step at every node of the search, kept from node to node: three to forty times fewer nodes than halves
+// throughout. The knapsack's own price then throws out candidates that cannot be part of any set above the threshold.
+// Rejected: a split tuned at the root alone, whose bound is good there and no better than halves further down.
 #include "pricing.hpp"
+
+#include "chosen_set.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -17,7 +18,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -26,12 +26,9 @@ namespace nb = nanobind;
 namespace penstock {
 namespace {
 
-constexpr double kSmallestLoad = 1e-12;  // keeps densities finite for items without load
 constexpr long long kClockEvery = 1024;
 constexpr int kRootSteps = 20;   // more steps while nothing is chosen: a search that is stopped reports that bound
 constexpr double kStride = 1.2;  // of the step that would reach the threshold were the bound linear
-
-double density(double worth, double load) { return worth / std::max(load, kSmallestLoad); }
 
 struct Neighbour {
     int item;
@@ -54,88 +51,23 @@ Rows neighbours_by_density(const Knapsack& k) {
     return rows;
 }
 
-// What a set carries and trips, kept up to date as items join and leave.
-struct Chosen {
-    explicit Chosen(const Knapsack& k)
-        : knapsack(k), watches_bandwidth(std::isfinite(k.bandwidth)), held(k.cuts, 0), cuts_of(k.items) {
-        for (int c = 0; c < k.cuts; ++c)
-            for (int i = 0; i < k.items; ++i)
-                if (k.cut_share[c * k.items + i]) cuts_of[i].push_back(c);
-    }
-
-    struct Totals {
-        double value = 0, load = 0, memory = 0, sent = 0, received = 0;
-    };
-
-    // The price of cuts that the item would trip right now: those of which the set holds an odd number.
-    double tripped_by(int item) const {
-        double price = 0;
-        for (const int cut : cuts_of[item])
-            if (held[cut] % 2) price += knapsack.cut_price[cut];
-        return price;
-    }
-
-    // What may be charged to every candidate at once: q of them on top of an odd number trip (q + 1) / 2 times, so half
-    // a price each is never too much.
-    double charge(int item) const { return tripped_by(item) / 2; }
-
-    Totals with(const Totals& before, int item, double gain) const {
-        Totals after = before;
-        after.value += gain - tripped_by(item);
-        after.load += knapsack.load[item];
-        after.memory += knapsack.memory[item];
-        if (watches_bandwidth) {
-            const int n = knapsack.items;
-            for (int j = 0; j < n; ++j) {
-                after.sent += knapsack.outward[item * n + j];
-                after.received += knapsack.outward[j * n + item];
-            }
-            for (const int j : set) {
-                const double both = knapsack.outward[item * n + j] + knapsack.outward[j * n + item];
-                after.sent -= both;
-                after.received -= both;
-            }
-        }
-        return after;
-    }
-
-    void join(int item) {
-        set.push_back(item);
-        for (const int cut : cuts_of[item]) ++held[cut];
-    }
-    void leave() {
-        for (const int cut : cuts_of[set.back()]) --held[cut];
-        set.pop_back();
-    }
-
-    bool fits(const Totals& totals) const {
-        return totals.load <= knapsack.capacity && totals.memory <= knapsack.memory_limit;
-    }
-    bool sendable(const Totals& totals) const {
-        return !watches_bandwidth || (totals.sent <= knapsack.bandwidth && totals.received <= knapsack.bandwidth);
-    }
-
-    const Knapsack& knapsack;
-    bool watches_bandwidth;
-    std::vector<int> set;
-    std::vector<int> held;
-    std::vector<std::vector<int>> cuts_of;
-};
-
 class Search {
 public:
     Search(const Knapsack& knapsack, const PricingLimits& limits)
         : k_(knapsack), limits_(limits), threshold_(limits.threshold), chosen_(knapsack),
           by_density_(neighbours_by_density(knapsack)),
           net_(static_cast<std::size_t>(knapsack.items) * knapsack.items, 0.0), open_(knapsack.items, 0),
-          until_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                         std::chrono::duration<double>(std::min(limits.seconds, 1e6)))) {}
+          until_(std::chrono::steady_clock::now() +
+                 std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                     std::chrono::duration<double>(std::min(limits.seconds, 1e6)))) {}
 
     PricedSets run() {
         found_.bound = limits_.threshold;
         std::vector<Candidate> candidates;
-        for (int i = 0; i < k_.items; ++i)
-            if (k_.load[i] <= k_.capacity && k_.memory[i] <= k_.memory_limit) candidates.push_back({i, k_.profit[i], 0, 0});
+        for (int i = 0; i < k_.items; ++i) {
+            if (k_.load[i] > k_.capacity || k_.memory[i] > k_.memory_limit) continue;
+            candidates.push_back({i, k_.profit[i], 0, 0});
+        }
         visit({}, std::move(candidates));
         for (const double value : found_.value) found_.bound = std::max(found_.bound, value);
         found_.complete = !stopped_;
@@ -200,8 +132,8 @@ private:
         return {total, 0.0};
     }
 
-    // One subgradient step on the split, aimed at the threshold: a pair's value moves from the item whose knapsack takes
-    // it to the one whose knapsack does not. Candidates must be as `bound` left them.
+    // One subgradient step on the split, aimed at the threshold: a pair's value moves from the item whose knapsack
+    // takes it to the one whose knapsack does not. Candidates must be as `bound` left them.
     void retune(const std::vector<Candidate>& candidates, double room, double excess) {
         for (const auto& c : candidates) open_[c.item] = 1;
         double left = room;
@@ -245,15 +177,16 @@ private:
         reshare(to, from, whole - share);
     }
     std::vector<Neighbour>::iterator place(int row, int item) {
-        return std::find_if(by_density_[row].begin(), by_density_[row].end(), [&](const Neighbour& n) { return n.item == item; });
+        return std::find_if(by_density_[row].begin(), by_density_[row].end(),
+                            [&](const Neighbour& n) { return n.item == item; });
     }
     void reshare(int row, int item, double share) {
         auto at = place(row, item);
         at->share = share;
         at->density = density(share, at->load);
-        auto& entries = by_density_[row];
-        for (; at != entries.begin() && std::prev(at)->density < at->density; --at) std::iter_swap(at, std::prev(at));
-        for (; std::next(at) != entries.end() && std::next(at)->density > at->density; ++at) std::iter_swap(at, std::next(at));
+        const auto first = by_density_[row].begin(), last = std::prev(by_density_[row].end());
+        for (; at != first && std::prev(at)->density < at->density; --at) std::iter_swap(at, std::prev(at));
+        for (; at != last && std::next(at)->density > at->density; ++at) std::iter_swap(at, std::next(at));
     }
 
     // Traffic that must leave or enter whatever else is chosen: what runs between the chosen and the already refused.
@@ -291,18 +224,10 @@ private:
                 return limit + std::min(0.0, c.worth - price * k_.load[c.item]) <= threshold_;
             });
             if (candidates.size() < before) continue;  // fewer candidates, a lower bound: look again
-            // Branch on the candidate whose refusal lowers the bound most.
-            const auto critical = std::max_element(candidates.begin(), candidates.end(), [&, price = price](const Candidate& a, const Candidate& b) {
-                return a.worth - price * k_.load[a.item] < b.worth - price * k_.load[b.item];
-            });
-            // Of a kind, the first is taken before the others, and refusing it refuses them all: no set comes twice.
-            const int kind = k_.kind[critical->item];
-            const auto first = std::min_element(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
-                const bool a_other = k_.kind[a.item] != kind, b_other = k_.kind[b.item] != kind;
-                return a_other != b_other ? b_other : a.item < b.item;
-            });
-            const Candidate next = *first;
-            candidates.erase(first);
+            const auto branch = branching(candidates, price);
+            const Candidate next = *branch;
+            const int kind = k_.kind[next.item];
+            candidates.erase(branch);
             include(totals, next, candidates);
             std::erase_if(candidates, [&](const Candidate& c) { return k_.kind[c.item] == kind; });
             if (stopped_) {
@@ -312,13 +237,28 @@ private:
         }
     }
 
+    // The candidate whose refusal lowers the bound most. Of its kind, the first is taken before the others, and
+    // refusing it refuses them all: no set comes twice.
+    std::vector<Candidate>::iterator branching(std::vector<Candidate>& candidates, double price) const {
+        const auto critical = [&](const Candidate& c) { return c.worth - price * k_.load[c.item]; };
+        const auto best =
+            std::max_element(candidates.begin(), candidates.end(),
+                             [&](const Candidate& a, const Candidate& b) { return critical(a) < critical(b); });
+        const int kind = k_.kind[best->item];
+        return std::min_element(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+            const bool a_other = k_.kind[a.item] != kind, b_other = k_.kind[b.item] != kind;
+            return a_other != b_other ? b_other : a.item < b.item;
+        });
+    }
+
     void include(const Chosen::Totals& totals, const Candidate& next, const std::vector<Candidate>& rest) {
         const Chosen::Totals after = chosen_.with(totals, next.item, next.gain);
         std::vector<Candidate> fitting;
         fitting.reserve(rest.size());
         const double* row = k_.weight + static_cast<std::ptrdiff_t>(next.item) * k_.items;
         for (const auto& c : rest) {
-            if (after.load + k_.load[c.item] > k_.capacity || after.memory + k_.memory[c.item] > k_.memory_limit) continue;
+            if (after.load + k_.load[c.item] > k_.capacity) continue;
+            if (after.memory + k_.memory[c.item] > k_.memory_limit) continue;
             fitting.push_back({c.item, c.gain + row[c.item], 0, 0});
         }
         chosen_.join(next.item);
@@ -339,137 +279,10 @@ private:
     bool stopped_ = false;
 };
 
-// Greedy growth from one item, then exchanges; quick, and good enough for most rounds of column generation.
-class Guess {
-public:
-    explicit Guess(const Knapsack& knapsack) : k_(knapsack), in_(knapsack.items), link_(knapsack.items) {}
-
-    // The best set found from this seed, or an empty one.
-    std::vector<int> from(int seed, double& best_value) {
-        std::fill(in_.begin(), in_.end(), 0);
-        std::fill(link_.begin(), link_.end(), 0.0);
-        load_ = memory_ = 0;
-        if (k_.load[seed] > k_.capacity || k_.memory[seed] > k_.memory_limit) return {};
-        toggle(seed);
-        std::vector<int> best;
-        best_value = -std::numeric_limits<double>::infinity();
-        grow(best, best_value);
-        for (int round = 0; round < 2 * k_.items && improve(); ++round) keep_better(best, best_value);
-        return best;
-    }
-
-private:
-    std::vector<int> members() const {
-        std::vector<int> set;
-        for (int i = 0; i < k_.items; ++i)
-            if (in_[i]) set.push_back(i);
-        return set;
-    }
-    void toggle(int item) {
-        const double sign = in_[item] ? -1 : 1;
-        in_[item] ^= 1;
-        load_ += sign * k_.load[item];
-        memory_ += sign * k_.memory[item];
-        for (int j = 0; j < k_.items; ++j) link_[j] += sign * k_.weight[item * k_.items + j];
-    }
-    double gain(int item) const { return k_.profit[item] + link_[item]; }
-    bool allowed(int item, int leaving = -1) const {
-        const double load = load_ - (leaving >= 0 ? k_.load[leaving] : 0), memory = memory_ - (leaving >= 0 ? k_.memory[leaving] : 0);
-        return !in_[item] && load + k_.load[item] <= k_.capacity && memory + k_.memory[item] <= k_.memory_limit;
-    }
-    double value() const {
-        Chosen chosen(k_);
-        Chosen::Totals totals;
-        for (const int i : members()) {
-            double traffic = k_.profit[i];
-            for (const int j : chosen.set) traffic += k_.weight[i * k_.items + j];
-            totals = chosen.with(totals, i, traffic);
-            chosen.join(i);
-        }
-        const bool valid = chosen.fits(totals) && chosen.sendable(totals);
-        return valid ? totals.value : -std::numeric_limits<double>::infinity();
-    }
-    void keep_better(std::vector<int>& best, double& best_value) const {
-        if (const double now = value(); now > best_value) {
-            best_value = now;
-            best = members();
-        }
-    }
-    void grow(std::vector<int>& best, double& best_value) {
-        keep_better(best, best_value);
-        while (true) {
-            int pick = -1;
-            double most = -std::numeric_limits<double>::infinity();
-            for (int i = 0; i < k_.items; ++i) {
-                if (!allowed(i)) continue;
-                const double d = gain(i) >= 0 ? density(gain(i), k_.load[i]) : gain(i) * k_.load[i];
-                if (link_[i] > 0 && d > most) most = d, pick = i;
-            }
-            if (pick < 0) return;
-            toggle(pick);
-            keep_better(best, best_value);
-        }
-    }
-    // The best of: one in, one out, one for another. False when none helps.
-    bool improve() {
-        double most = 1e-9;
-        int joins = -1, leaves = -1;
-        for (int i = 0; i < k_.items; ++i) {
-            if (in_[i]) {
-                if (-gain(i) > most) most = -gain(i), joins = -1, leaves = i;
-                for (int j = 0; j < k_.items; ++j) {
-                    const double delta = gain(j) - gain(i) - k_.weight[i * k_.items + j];
-                    if (!in_[j] && delta > most && allowed(j, i)) most = delta, joins = j, leaves = i;
-                }
-            } else if (gain(i) > most && allowed(i)) {
-                most = gain(i), joins = i, leaves = -1;
-            }
-        }
-        if (joins < 0 && leaves < 0) return false;
-        if (leaves >= 0) toggle(leaves);
-        if (joins >= 0) toggle(joins);
-        return true;
-    }
-
-    const Knapsack& k_;
-    std::vector<char> in_;
-    std::vector<double> link_;
-    double load_ = 0, memory_ = 0;
-};
-
 }  // namespace
 
 PricedSets search_sets(const Knapsack& knapsack, const PricingLimits& limits) {
     return Search(knapsack, limits).run();
-}
-
-PricedSets guess_sets(const Knapsack& knapsack, double threshold, int sets_max) {
-    struct Found {
-        double value;
-        std::vector<int> set;
-    };
-    std::vector<Found> found;
-    Guess guess(knapsack);
-    std::vector<char> begun(knapsack.items, 0);
-    for (int seed = 0; seed < knapsack.items; ++seed) {
-        if (std::exchange(begun[knapsack.kind[seed]], 1)) continue;
-        double value = 0;
-        auto set = guess.from(seed, value);
-        if (!set.empty() && value > threshold) found.push_back({value, std::move(set)});
-    }
-    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
-        return a.value != b.value ? a.value > b.value : a.set < b.set;
-    });
-    found.erase(std::unique(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.set == b.set; }), found.end());
-    PricedSets sets;
-    sets.bound = std::numeric_limits<double>::infinity();
-    sets.complete = false;
-    for (std::size_t f = 0; f < found.size() && f < static_cast<std::size_t>(sets_max); ++f) {
-        sets.item.insert(sets.item.end(), found[f].set.begin(), found[f].set.end());
-        sets.start.push_back(static_cast<std::int32_t>(sets.item.size()));
-        sets.value.push_back(found[f].value);
-    }
-    return sets;
 }
 
 }  // namespace penstock

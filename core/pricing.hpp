@@ -14,7 +14,7 @@ struct Knapsack {
     const double* weight = nullptr;      // items x items, symmetric, not negative: value of a pair on one node
     const double* load = nullptr;
     const double* memory = nullptr;
-    const double* outward = nullptr;     // items x items, directed rates, diagonal 0; read only where bandwidth is finite
+    const double* outward = nullptr;     // items x items, directed rates, diagonal 0; read where bandwidth is finite
     const std::int32_t* kind = nullptr;  // items of one kind are interchangeable, and alike in everything above
     int cuts = 0;
     const std::uint8_t* cut_share = nullptr;  // cuts x items: 1 where the item counts in the cut

@@ -72,7 +72,8 @@ public:
             int chosen = -1, seen = 0, emptiest = 0;
             for (int k = 0; k < t_.nodes; ++k) {
                 if (t_.capacity[k] - load_[k] > t_.capacity[emptiest] - load_[emptiest]) emptiest = k;
-                if (load_[k] + t_.load[task] > t_.capacity[k] || memory_[k] + t_.memory[task] > t_.memory_limit[k]) continue;
+                if (load_[k] + t_.load[task] > t_.capacity[k]) continue;
+                if (memory_[k] + t_.memory[task] > t_.memory_limit[k]) continue;
                 if (random_.below(++seen) == 0) chosen = k;
             }
             node_[task] = chosen < 0 ? emptiest : chosen;
@@ -154,7 +155,8 @@ private:
         const int i = random_.below(t_.count), from = node_[i];
         const auto degree = t_.start[i + 1] - t_.start[i];
         int to = random_.below(t_.nodes);
-        if (degree > 0 && random_.below(4) > 0) to = node_[t_.neighbour[t_.start[i] + random_.below(static_cast<int>(degree))]];
+        if (degree > 0 && random_.below(4) > 0)
+            to = node_[t_.neighbour[t_.start[i] + random_.below(static_cast<int>(degree))]];
         if (to == from) return;
         const double cut = cut_, over = over_;
         double change = shift(i, to);
@@ -204,8 +206,9 @@ nb::tuple starting_placements(const Longs& start, const Ints& neighbour, const F
     auto* costs = new std::vector<double>;
     {
         nb::gil_scoped_release released;
-        const auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                                   std::chrono::duration<double>(std::min(seconds, 1e6)));
+        const auto until = std::chrono::steady_clock::now() +
+                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                               std::chrono::duration<double>(std::min(seconds, 1e6)));
         for (int r = 0; r < runs && (r == 0 || std::chrono::steady_clock::now() < until); ++r) {
             Annealing annealing(tasks, seed * 1000003ULL + static_cast<std::uint64_t>(r));
             const bool given = r == 0 && initial.shape(0) == n;
@@ -219,8 +222,9 @@ nb::tuple starting_placements(const Longs& start, const Ints& neighbour, const F
     const std::size_t made = costs->size();
     nb::capsule own_placements(placements, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
     nb::capsule own_costs(costs, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
-    return nb::make_tuple(nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>(placements->data(), {made, n}, own_placements),
-                          nb::ndarray<nb::numpy, double, nb::ndim<1>>(costs->data(), {made}, own_costs));
+    return nb::make_tuple(
+        nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>(placements->data(), {made, n}, own_placements),
+        nb::ndarray<nb::numpy, double, nb::ndim<1>>(costs->data(), {made}, own_costs));
 }
 
 }  // namespace

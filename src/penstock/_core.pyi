@@ -58,6 +58,9 @@ def starting_placements(
     moves: int,
     seconds: float,
 ) -> tuple[_Ints, _Floats]: ...
+
+# core/bind_partition.cpp
+
 class Effort:
     """How hard the multilevel search works; see core/multilevel.hpp."""
 
@@ -98,9 +101,7 @@ class Network:
     def anneal_in_halves(
         self, node: NDArray[np.int32], hot: float, cold: float, sweeps: int, rounds: int, seed: int, seconds: float
     ) -> NDArray[np.int32]: ...
-    def multilevel(
-        self, order: NDArray[np.int32], effort: Effort, seed: int, seconds: float
-    ) -> NDArray[np.int32]: ...
+    def multilevel(self, order: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
     def vcycle(self, node: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
     def evolve(
         self,

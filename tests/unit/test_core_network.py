@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from penstock import _core
 from penstock.model.taskgraph import Floats, Ints
 
-EFFORT = _core.Effort(
-    visits=2_000.0, hot=2.0, warm=2.0, cold=0.1, coarse_share=0.5, cluster_share=0.3, rounds=2
-)
+EFFORT = _core.Effort(visits=2_000.0, hot=2.0, warm=2.0, cold=0.1, coarse_share=0.5, cluster_share=0.3, rounds=2)
 
 
 class Instance:

@@ -145,6 +145,16 @@ def test_published_instances_are_proved(layout: str, cluster: str, tasks: int) -
     assert cost == PUBLISHED_OPTIMA.get((layout, cluster, tasks), cost)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_both_models_agree_on_published_instances(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(TaskGraph.expand(LAYOUTS[layout](20)), published_clusters()["heterogeneous"])
+    by_classes = exact.schedule(problem, Options())
+    monkeypatch.setattr(exact, "build_model", lambda _: None)
+    by_columns = exact.schedule(problem, Options())
+    assert by_columns.proved_optimal
+    assert node_cost(problem, by_columns.node) == node_cost(problem, by_classes.node)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_unequal_tasks_are_proved(seed: int) -> None:
     problem = unequal_problem(20, seed)

@@ -59,8 +59,7 @@ def by_metis(graph: Scaled) -> Ints:
 
     _, part = pymetis.part_graph(
         len(graph.shares),
-        xadj=graph.start,
-        adjncy=graph.neighbour,
+        pymetis.CSRAdjacency(graph.start, graph.neighbour),
         vweights=graph.load,
         eweights=graph.rate,
         tpwgts=(graph.shares / graph.shares.sum()).tolist(),

@@ -24,7 +24,13 @@ Row = dict[str, object]
 Progress = Callable[[str], None]
 
 # (tasks, theta, largest ratio to the reference that is aimed at)
-RANDOM_TARGETS = ((200, 1.0, 1.005), (1_000, 1.0, 1.01), (10_000, 1.0, 1.03), (100_000, 1.0, 1.05), (100_000, 5.0, 1.02))
+RANDOM_TARGETS = (
+    (200, 1.0, 1.005),
+    (1_000, 1.0, 1.01),
+    (10_000, 1.0, 1.03),
+    (100_000, 1.0, 1.05),
+    (100_000, 5.0, 1.02),
+)
 QUICK_TARGETS = RANDOM_TARGETS[:2]
 SEEDS, QUICK_SEEDS = range(10), range(2)
 PEER_TASKS_MAX = 10_000  # with thousands of blocks they need minutes: measured by METIS alone above

@@ -1,4 +1,4 @@
-"""`best`: Penstock's own scheduler. Never dearer than any other on the same input, and feasible whenever one of them is.
+"""`best`: Penstock's own scheduler, never dearer than another on the same input and feasible whenever one of them is.
 
 It takes the plans of the other schedulers, growths over several choices of nodes and blind packings as starts, repairs
 those that overload a node, and improves them in the native core: to a few thousand tasks by a population of annealed
@@ -26,12 +26,18 @@ from penstock.optimise.objective import node_cost, worker_cost
 
 THETA_DEFAULT = 1.0
 OTHERS = ("even", "ols", "rstorm", "ras", "ffd", "flink", "t3", "ischeduler", "turbostream")
-OTHERS_TASKS_MAX = 2_000  # above it the others take longer than theta, and the search is far below them anyway
+OTHERS_TASKS_MAX = 300  # above it only those of QUICK_OTHERS, whose plans come near
+QUICK_OTHERS = ("ras", "ffd", "t3", "ischeduler")
+QUICK_OTHERS_TASKS_MAX = 3_000  # above it even they take a good part of theta, at several times the cost of ours
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
-METIS_STARTS = 6
+METIS_STARTS = 8
 REPAIR_TRIES = 200_000
+REPAIR_TRIES_PER_TASK = 1_000
+PROOF_TASKS_MAX = 64
+PROOF_SHARE = 0.04  # of theta, for the proof where tasks are interchangeable: it mostly takes a third of that
+LAST_RESORT_TASKS_MAX = 200
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
 
@@ -53,15 +59,17 @@ def schedule(problem: Problem, options: Options) -> Placement:
     deadline = Deadline.after(theta)
     search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
-        return _finished(search, [alone], options, proved=True)
+        return _finished(search, [alone], options)
     starts = feasible_starts(search, options)
     if not starts:
-        raise NoPlanFound(_no_plan(search))
-    return _finished(search, [*starts, *improved(search, starts)], options)
+        starts = [_last_resort(search)]
+    found = improved(search, starts)
+    proof, bound = _proof(search, theta)
+    return _finished(search, [*starts, *found, *proof], options, bound)
 
 
 def _effort(problem: Problem, options: Options, theta: float) -> float:
-    """Iterations in units of the usual ones: a setting, and more for a larger theta where there is much left to find."""
+    """Iterations in units of the usual ones: a setting, and more for a larger theta where much is left to find."""
     effort = options.settings.get("effort", 1.0)
     if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 < effort <= 1e6:
         msg = f"setting effort is {effort!r}; it must be a number above 0 and at most 1e6"
@@ -111,12 +119,16 @@ def _one_node(problem: Problem) -> Ints | None:
 
 
 def feasible_starts(search: Search, options: Options) -> list[Ints]:
-    """Placements to begin with: the other schedulers' and our own first guesses, those that hold or can be repaired."""
-    found = others(search.problem, options) if search.problem.task_count <= OTHERS_TASKS_MAX else []
-    orders = node_orders(search)
+    """Placements to begin with: our own first guesses and the other schedulers', those that hold or can be repaired.
+
+    The most different ones come first, because the search may take only so many.
+    """
+    problem, orders = search.problem, node_orders(search)
+    found: list[Ints] = []
+    if problem.task_count <= EVOLVE_TASKS_MAX:
+        found += [by_metis(problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
     found += [search.network.grow(order, 0) for order in orders]
-    if search.problem.task_count <= EVOLVE_TASKS_MAX:
-        found += [by_metis(search.problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
+    found += others(problem, options)
     starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
     return starts or _tight_starts(search, found)
 
@@ -132,21 +144,21 @@ def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
     load = np.maximum(1, np.rint(problem.graph.load * (1e4 / max(float(problem.graph.load.max()), 1e-300))))
     _, part = pymetis.part_graph(
         len(nodes),
-        xadj=adjacency.start,
-        adjncy=adjacency.neighbour,
+        pymetis.CSRAdjacency(adjacency.start, adjacency.neighbour),
         vweights=load.astype(np.int64),
         eweights=rate.astype(np.int64),
         tpwgts=(problem.capacity[nodes] / problem.capacity[nodes].sum()).tolist(),
         recursive=len(nodes) <= 8,
         options=pymetis.Options(seed=seed % (1 << 31)),
     )
-    return nodes[np.asarray(part)]
+    placed: Ints = nodes[np.asarray(part)]
+    return placed
 
 
 def _repaired(search: Search, guess: Ints, effort: int) -> Ints | None:
     if is_feasible(search.problem, guess):
         return guess
-    tries = REPAIR_TRIES * effort
+    tries = min(REPAIR_TRIES, REPAIR_TRIES_PER_TASK * search.problem.task_count) * effort
     fixed = search.network.repair(guess, search.seed, tries, search.deadline.remaining + 0.1)
     return fixed if is_feasible(search.problem, fixed) else None
 
@@ -162,21 +174,50 @@ def _tight_starts(search: Search, guesses: list[Ints]) -> list[Ints]:
     return []
 
 
+def _last_resort(search: Search) -> Ints:
+    """What `exact` finds, which also proves it when there is no plan; or NoPlanFound where that would take too long."""
+    if search.problem.task_count > LAST_RESORT_TASKS_MAX:
+        raise NoPlanFound(_no_plan(search))
+    from penstock.optimise.place.exact import solve
+
+    return solve(search.problem, Deadline.after(max(1.0, search.deadline.remaining)), search.seed).node
+
+
+def _proof(search: Search, theta: float) -> tuple[list[Ints], float]:
+    """Exact's model of interchangeable tasks: its placement, if any, and a lower bound. Quick where classes are few.
+
+    It runs by the clock, but can only add a proof or a cheaper plan than the search found.
+    """
+    if search.problem.task_count > PROOF_TASKS_MAX:
+        return [], 0.0
+    from penstock.optimise.configurations import build_model, solve_model
+
+    if (model := build_model(search.problem)) is None:
+        return [], 0.0
+    outcome = solve_model(search.problem, model, -math.inf, Deadline.after(PROOF_SHARE * theta))
+    return ([] if outcome.node is None else [outcome.node.astype(np.int32)]), outcome.lower_bound
+
+
 def others(problem: Problem, options: Options) -> list[Ints]:
     """What every other cheap scheduler answers; one that finds nothing, or nothing here, is left out."""
     from penstock.optimise.place import find_scheduler
 
     found: list[Ints] = []
     quick = Options(seed=options.seed, theta=0.0, tasks_per_worker=options.tasks_per_worker)
-    for name in OTHERS:
+    for name in affordable(problem.task_count):
         try:
             placement = find_scheduler(name).load()(problem, quick)
-        except ModuleNotFoundError:  # TO BE REMOVED at the merge: the other schedulers are being written
-            continue
         except UserError:
             continue
         found.append(placement.node.astype(np.int32))
     return found
+
+
+def affordable(tasks: int) -> tuple[str, ...]:
+    """The other schedulers that are asked at this size."""
+    if tasks <= OTHERS_TASKS_MAX:
+        return OTHERS
+    return QUICK_OTHERS if tasks <= QUICK_OTHERS_TASKS_MAX else ()
 
 
 def node_orders(search: Search) -> list[Ints]:
@@ -189,7 +230,7 @@ def node_orders(search: Search) -> list[Ints]:
     fewest = int(np.searchsorted(np.cumsum(problem.capacity[by_size]), problem.graph.load.sum())) + 1
     random = np.random.default_rng(search.seed)
     orders = [by_size[: min(fewest, len(by_size))], by_size]
-    mixtures = 10 if problem.task_count <= EVOLVE_TASKS_MAX else 0
+    mixtures = 6 if problem.task_count <= EVOLVE_TASKS_MAX else 0
     for _ in range(mixtures):
         used = int(random.integers(min(fewest, len(by_size)), len(by_size) + 1))
         orders.append(random.permutation(by_size[:used]))
@@ -200,11 +241,20 @@ def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     """What the native search makes of the starts."""
     n = search.problem.task_count
     if n <= EVOLVE_TASKS_MAX:
-        children = int(min(CHILD_VISITS * search.effort / n, 1.5 * n * search.effort)) + 2
-        fine = 100 if n <= 400 else 40
-        breeding = (max(12, len(starts)), children, 500 if n <= 400 else 200, 300, fine)
-        return [search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)]
+        return [search.network.evolve(starts, *breeding(n, search.effort), search.seed, search.deadline.remaining)]
     return [_by_multilevel(search)]
+
+
+def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
+    """Population, children, and sweeps of first placements, contracted graphs and children, by size.
+
+    Small graphs on few nodes have few but deep valleys, so they get a large population; from some hundred tasks on more
+    and better crossed children pay.
+    """
+    if tasks <= 64:
+        return 12, int(2 * tasks * effort) + 2, 150, 100, 50
+    children = int(min(CHILD_VISITS / tasks, 1.5 * tasks) * effort) + 2
+    return (24, children, 500, 300, 100) if tasks <= 400 else (16, children, 200, 300, 40)
 
 
 def _by_multilevel(search: Search) -> Ints:
@@ -222,11 +272,12 @@ def _by_multilevel(search: Search) -> Ints:
         starts = [start for start in threads.map(one, range(first)) if is_feasible(search.problem, start)]
     if len(starts) < 2:
         return starts[0] if starts else search.network.grow(order, 0)
-    breeding = (len(starts), max(2, round(10 * scale)), 0, int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25)))
-    return search.network.evolve(starts, *breeding, search.seed, search.deadline.remaining)
+    coarse_sweeps, fine_sweeps = int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25))
+    crossed = (len(starts), max(2, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
+    return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
-def _finished(search: Search, candidates: list[Ints], options: Options, proved: bool = False) -> Placement:
+def _finished(search: Search, candidates: list[Ints], options: Options, bound: float = 0.0) -> Placement:
     """The cheapest feasible candidate; among equals the one with least traffic between workers, then fewest nodes."""
     problem = search.problem
     feasible = [node for node in candidates if is_feasible(problem, node)]
@@ -235,9 +286,8 @@ def _finished(search: Search, candidates: list[Ints], options: Options, proved: 
     tied = [node for node, cost in zip(feasible, costs, strict=True) if cost <= least * (1 + SAME_COST)]
     split = [(node, split_workers(search, node, options)) for node in tied]
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
-    return Placement(
-        node=node, worker=worker, lower_bound=0.0, proved_optimal=proved, notes=_slot_notes(problem, node, options)
-    )
+    proved = least <= bound * (1 + SAME_COST)
+    return Placement(node, worker, least if proved else bound, proved, _slot_notes(problem, node, options))
 
 
 def split_workers(search: Search, node: Ints, options: Options) -> Ints:
@@ -261,7 +311,7 @@ def _no_plan(search: Search) -> str:
     share = problem.graph.load.sum() / problem.capacity.sum()
     return (
         f"no placement of {problem.task_count} tasks on {problem.node_count} nodes was found that keeps every limit "
-        f"(load is {100 * share:.1f} % of the capacity{', memory or bandwidth are limited' if _limited(problem) else ''});"
+        f"(load is {100 * share:.1f} % of the capacity{', and more is limited' if _limited(problem) else ''});"
         f" add a node, split large tasks, or try --scheduler exact with a larger --theta"
     )
 

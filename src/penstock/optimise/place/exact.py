@@ -27,7 +27,7 @@ from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
 from penstock.optimise.neighbourhood_bound import neighbourhood_bound
-from penstock.optimise.node_types import DensePairs, cost_step, fits, is_proof
+from penstock.optimise.node_types import DensePairs, cost_step, fits, is_proof, node_types
 from penstock.optimise.objective import node_cost
 
 THETA_DEFAULT = 60.0
@@ -131,13 +131,16 @@ def _by_classes(standing: Standing, deadline: Deadline) -> None:
 def _require_a_node_for_each(problem: Problem) -> None:
     """Raise Infeasible when some task alone is too much for every node."""
     graph = problem.graph
-    for task in range(problem.task_count):
-        if not np.any((graph.load[task] <= problem.capacity) & (graph.memory_mb[task] <= problem.memory_mb)):
-            msg = (
-                f"task {graph.ids[task]!r} needs load {graph.load[task]:g} and {graph.memory_mb[task]:g} MB, and no "
-                f"node offers both; split the operator into more tasks or add a larger node"
-            )
-            raise Infeasible(msg)
+    possible = np.zeros(problem.task_count, dtype=bool)
+    for kind in node_types(problem):
+        possible |= (graph.load <= kind.capacity) & (graph.memory_mb <= kind.memory_mb)
+    if not possible.all():
+        task = int(np.argmin(possible))
+        msg = (
+            f"task {graph.ids[task]!r} needs load {graph.load[task]:g} and {graph.memory_mb[task]:g} MB, and no node "
+            "offers both; split the operator into more tasks or add a larger node"
+        )
+        raise Infeasible(msg)
 
 
 def _by_columns(standing: Standing, deadline: Deadline, seed: int, start: Ints | None) -> None:
