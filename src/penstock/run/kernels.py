@@ -5,7 +5,7 @@
     ['a', 'b', 'c']
 
 The door to the native kernels in `core/`, which read and write Arrow buffers in place. pyarrow's own functions are
-built for large tables: in batches of a hundred rows they cost 10 to 100 times as much. What the native code does not
+built for large tables: in batches of a hundred rows they cost 3 to 35 times as much. What the native code does not
 read (unions, views, run-end encodings) goes through pyarrow here, slower and with the same answers. Measured in
 docs/decisions/0010-data-kernels.md.
 
