@@ -17,7 +17,7 @@ namespace penstock {
 class Buffer {
    public:
     Buffer() = default;
-    explicit Buffer(size_t bytes) { reserve(bytes); }
+    explicit Buffer(size_t bytes) { reserve(bytes == 0 ? 1 : bytes); }  // never without an address
     Buffer(Buffer&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), capacity_(std::exchange(other.capacity_, 0)) {}
     Buffer& operator=(Buffer&& other) noexcept {

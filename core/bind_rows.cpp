@@ -40,9 +40,9 @@ nb::object take_exception() {
 // to `fault` unless it is of the kind that ends programs.
 template <class Take, class Undo>
 void each_row(RowSource* source, nb::handle function, nb::handle fault, Take take, Undo undo) {
+    nb::object row;
     for (int64_t i = 0; i < source->batch->rows; i++) {
-        nb::object row = nb::steal(make_row(source, i));
-        if (!row.is_valid()) throw nb::python_error();
+        move_row(row, source, i);
         PyObject* result = PyObject_CallOneArg(function.ptr(), row.ptr());
         const bool taken = result != nullptr && take(i, result);
         Py_XDECREF(result);

@@ -70,6 +70,19 @@ inline uint64_t hash_bytes(std::string_view text) {
     return fold(a ^ K0, b ^ state) ^ fold(state ^ K1, b ^ K2);
 }
 
+// Equality without a call for what most keys are: short.
+inline bool equal_bytes(const char* a, const char* b, size_t size) {
+    if (size >= 8) {
+        for (size_t i = 0; i + 8 < size; i += 8)
+            if (read64(a + i) != read64(b + i)) return false;
+        return read64(a + size - 8) == read64(b + size - 8);
+    }
+    if (size >= 4) return read32(a) == read32(b) && read32(a + size - 4) == read32(b + size - 4);
+    for (size_t i = 0; i < size; i++)
+        if (a[i] != b[i]) return false;
+    return true;
+}
+
 inline uint64_t hash_real(double value) {
     if (std::isnan(value)) return hash_word(0x7FF8000000000000);
     return hash_word(std::bit_cast<uint64_t>(value + 0.0));

@@ -212,7 +212,7 @@ uint32_t KeyTable::bytes_group(uint64_t hash, std::string_view key) {
         hash,
         [&](uint32_t group) {
             const std::string_view known = key_bytes(group);
-            return known.size() == key.size() && std::memcmp(known.data(), key.data(), key.size()) == 0;
+            return known.size() == key.size() && equal_bytes(known.data(), key.data(), key.size());
         },
         [&] {
             arena_.insert(arena_.end(), key.begin(), key.end());

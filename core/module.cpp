@@ -1,11 +1,17 @@
 // penstock._core: the native parts, private to the package. Each file binds its own functions; this one lists them.
 #include <nanobind/nanobind.h>
 
+void bind_partition(nanobind::module_&);
+void bind_pricing(nanobind::module_&);
+void bind_warm_start(nanobind::module_&);
 namespace penstock {
 void bind_kernels(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
     module.doc() = "Native parts of Penstock; use them through the Python modules that wrap them.";
+    bind_partition(module);
+    bind_pricing(module);
+    bind_warm_start(module);
     penstock::bind_kernels(module);
 }

@@ -273,6 +273,15 @@ PyObject* make_row(RowSource* source, int64_t index) {
     return reinterpret_cast<PyObject*>(row);
 }
 
+void move_row(nb::object& row, RowSource* source, int64_t index) {
+    if (row.is_valid() && Py_REFCNT(row.ptr()) == 1) {
+        as_row(row.ptr())->index = index;
+        return;
+    }
+    row = nb::steal(make_row(source, index));
+    if (!row.is_valid()) throw nb::python_error();
+}
+
 PyObject* row_names(PyObject* row) { return as_row(row)->names; }
 
 PyObject* row_value(PyObject* self, Py_ssize_t column) {

@@ -50,6 +50,8 @@ struct RowObject {
 
 bool is_row(PyObject* object);
 PyObject* make_row(RowSource* source, int64_t index);              // new reference
+// Makes the row that `row` holds stand for another index where nobody else has kept it, or a new one.
+void move_row(nanobind::object& row, RowSource* source, int64_t index);
 PyObject* row_names(PyObject* row);                                // borrowed
 PyObject* row_value(PyObject* row, Py_ssize_t column);             // new reference
 Py_ssize_t position_of(PyObject* names, PyObject* name);           // -1 where it is not there

@@ -1,9 +1,125 @@
-"""Native parts of Penstock; use them through the Python modules that wrap them."""
+"""Types of the native functions; each group belongs to the C++ file named above it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int32]
+_Longs = NDArray[np.int64]
+_Bytes = NDArray[np.uint8]
+
+# core/pricing.cpp
+def price_sets(
+    profit: _Floats,
+    weight: _Floats,
+    resources: _Floats,
+    outward: _Floats,
+    kind: _Ints,
+    cut_share: _Bytes,
+    cut_price: _Floats,
+    limits: _Floats,
+    threshold: float,
+    all: bool,  # noqa: A002
+    nodes_max: int,
+    columns_max: int,
+    seconds: float,
+) -> tuple[_Ints, _Ints, _Floats, float, bool, int]: ...
+def guess_sets(
+    profit: _Floats,
+    weight: _Floats,
+    resources: _Floats,
+    outward: _Floats,
+    kind: _Ints,
+    cut_share: _Bytes,
+    cut_price: _Floats,
+    limits: _Floats,
+    threshold: float,
+    sets_max: int,
+) -> tuple[_Ints, _Ints, _Floats, float, bool, int]: ...
+
+# core/warm_start.cpp
+def starting_placements(
+    start: _Longs,
+    neighbour: _Ints,
+    weight: _Floats,
+    outward: _Floats,
+    load: _Floats,
+    memory: _Floats,
+    capacity: _Floats,
+    memory_limit: _Floats,
+    bandwidth: _Floats,
+    initial: _Ints,
+    seed: int,
+    runs: int,
+    moves: int,
+    seconds: float,
+) -> tuple[_Ints, _Floats]: ...
+
+# core/bind_partition.cpp
+
+class Effort:
+    """How hard the multilevel search works; see core/multilevel.hpp."""
+
+    def __init__(
+        self,
+        visits: float,
+        hot: float,
+        warm: float,
+        cold: float,
+        coarse_share: float,
+        cluster_share: float,
+        rounds: int,
+    ) -> None: ...
+
+class Network:
+    """Tasks, traffic and node limits, checked and in the core's own form."""
+
+    def __init__(
+        self,
+        load: NDArray[np.float64],
+        memory: NDArray[np.float64],
+        source: NDArray[np.int32],
+        target: NDArray[np.int32],
+        rate: NDArray[np.float64],
+        load_max: NDArray[np.float64],
+        memory_max: NDArray[np.float64],
+        bandwidth_max: NDArray[np.float64],
+    ) -> None: ...
+    def cost(self, node: NDArray[np.int32]) -> float: ...
+    def overload(self, node: NDArray[np.int32]) -> float: ...
+    def grow(self, order: NDArray[np.int32], seed: int) -> NDArray[np.int32]: ...
+    def pack(self, share: float) -> NDArray[np.int32]: ...
+    def repair(self, node: NDArray[np.int32], seed: int, tries: int, seconds: float) -> NDArray[np.int32]: ...
+    def refine(self, node: NDArray[np.int32], passes_max: int, seconds: float) -> NDArray[np.int32]: ...
+    def anneal(
+        self, node: NDArray[np.int32], hot: float, cold: float, sweeps: int, seed: int, seconds: float
+    ) -> NDArray[np.int32]: ...
+    def anneal_in_halves(
+        self, node: NDArray[np.int32], hot: float, cold: float, sweeps: int, rounds: int, seed: int, seconds: float
+    ) -> NDArray[np.int32]: ...
+    def multilevel(self, order: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
+    def vcycle(self, node: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
+    def evolve(
+        self,
+        starts: Sequence[NDArray[np.int32]],
+        population: int,
+        children: int,
+        first_sweeps: int,
+        coarse_sweeps: int,
+        fine_sweeps: int,
+        seed: int,
+        seconds: float,
+    ) -> NDArray[np.int32]: ...
+    def trial(
+        self, node: NDArray[np.int32], seed: int, changes: int
+    ) -> tuple[NDArray[np.int32], float, list[float], list[float], list[float]]: ...
+    def split_workers(
+        self, node: NDArray[np.int32], slots: NDArray[np.int32], most: int, effort: float, seed: int
+    ) -> NDArray[np.int32]: ...
 
 # -- kernels: arguments have been checked by run/kernels.py and what it imports --------------------------------------
 
@@ -37,9 +153,9 @@ class NativeAggregate:
 class Row:
     """One row, like PySpark's: row['a'], row.a, row[0]; immutable. Columns come before methods of the same name."""
 
-    def __new__(cls, **values: Any) -> Row: ...
-    def __getattr__(self, name: str) -> Any: ...
-    def __getitem__(self, key: str | int | slice) -> Any: ...
+    def __new__(cls, **values: object) -> Row: ...
+    def __getattr__(self, name: str) -> Any: ...  # noqa: ANN401 - whatever the column holds
+    def __getitem__(self, key: str | int | slice) -> Any: ...  # noqa: ANN401 - whatever the column holds
     def __contains__(self, name: object) -> bool: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 # Few distinct values, so that keys meet; long and short texts, so that every path of the hash is taken.
 TEXTS = st.sampled_from(
     ["", "a", "bb", "ccc", "dddd", "eight888", "sixteen bytes ok", "žluťoučký kůň 🐎", "x" * 40]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from flow_kit import US, WholeFlow
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 import penstock as ps
 
@@ -96,6 +97,25 @@ def test_processing_time_windows_and_rate() -> None:
     parity = ticks.map(lambda row: (row.value % 2,), "parity bigint")
     parity.key_by("parity").count(window=ps.tumbling("1 hour")).top(1).sink("out", ps.io.collect())
     assert [row[2:] for row in WholeFlow(top.build(), now_us=7_200_000_000).run().rows()] == [(0, 5)]
+
+
+def test_a_flow_travels_in_sparks_closure() -> None:
+    """Functions, schemas, windows, event time and groupings arrive whole in another process."""
+    top = ps.Topology("travels")
+    limit = 1
+    timed = top.source(
+        "lines", ps.io.generator(lambda task, tasks: [("a b", 5), ("a", 7)], "line string, at timestamp")
+    )
+    words = timed.event_time("at").flat_map(
+        lambda row: [(w, row.at) for w in row.line.split()], "word string, at timestamp"
+    )
+    counts = words.key_by("word").count(window=ps.tumbling("10 us")).filter(lambda row: row.count > limit)
+    counts.direct(lambda row: 0).top(1).sink("out", ps.io.collect())
+    words.key_by("word").reduce(lambda a, b: a).sink("first", ps.io.collect())
+    flow = cloudpickle.loads(cloudpickle.dumps(top.build()))
+    ran = WholeFlow(flow).run()
+    assert ran.rows() == [(0, 10, "a", 2)]
+    assert sorted(ran.rows("first")) == [("a", 5), ("b", 5)]
 
 
 class Pairs(ps.Stateful):

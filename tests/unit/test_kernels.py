@@ -132,13 +132,13 @@ def test_split_pieces_join_to_the_text_without_its_separators(texts: list[str]) 
 
 def test_faults_are_named_at_the_door() -> None:
     batch = pa.record_batch({"a": [1], "t": ["x"]})
-    with pytest.raises(InvalidInput, match="'b'.*columns are a, t"):
+    with pytest.raises(InvalidInput, match=r"'b'.*columns are a, t"):
         kernels.partition(batch, ["b"], 2)
     with pytest.raises(InvalidInput, match="0 parts"):
         kernels.partition(batch, ["a"], 0)
     with pytest.raises(InvalidInput, match="first part 3"):
         kernels.spread(batch, 3, 3)
-    with pytest.raises(InvalidInput, match="needs text in column 'a'.*int64"):
+    with pytest.raises(InvalidInput, match=r"needs text in column 'a'.*int64"):
         kernels.split_words(batch, "a", "w")
     with pytest.raises(InvalidInput, match="separator"):
         kernels.split_words(batch, "t", "w", "")

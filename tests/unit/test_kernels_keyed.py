@@ -15,8 +15,6 @@ from penstock.errors import InvalidInput
 from penstock.run.aggregates import OPS, Aggregate, PlainAggregate, result_field
 from penstock.run.kernels import KeyedAggregate
 
-INTEGERS = pa.array([3, None, -5, 7, 3], pa.int32())
-
 
 def possible(schema: pa.Schema) -> list[Aggregate]:
     """Every aggregate that the schema allows."""
@@ -170,7 +168,7 @@ def test_a_sum_that_leaves_its_type_is_an_error(plain: bool) -> None:
         batch = pa.record_batch([values], names=["v"])
         form = PlainAggregate if plain else KeyedAggregate
         aggregate = form(batch.schema, [], [Aggregate("count", None, "n"), Aggregate("sum", "v", "total")])
-        with pytest.raises(InvalidInput, match="'total'.*does not fit"):  # noqa: PT012 - either may notice
+        with pytest.raises(InvalidInput, match=r"'total'.*does not fit"):  # noqa: PT012 - either may notice
             aggregate.update(batch)
             aggregate.rows()
 
@@ -231,5 +229,5 @@ def test_faults_are_named_when_the_aggregate_is_made() -> None:
         with pytest.raises(InvalidInput, match=message):
             KeyedAggregate(schema, keys, aggregates)
     aggregate = KeyedAggregate(schema, ["k"], [Aggregate("count", None, "n")])
-    with pytest.raises(InvalidInput, match="expects columns k string.*got x int64"):
+    with pytest.raises(InvalidInput, match=r"expects columns k string.*got x int64"):
         aggregate.update(pa.record_batch({"x": [1]}))

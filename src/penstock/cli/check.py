@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.options import Format, FormatOption, ProfileOption, TopologyName, resolve_topology
 from penstock.cli.show import number, print_json
-from penstock.errors import InvalidInput, UserError
+from penstock.errors import InvalidInput
 from penstock.model.cluster import Cluster
 from penstock.model.profile import Profile
 from penstock.model.topology import OperatorGraph
@@ -82,11 +82,7 @@ def _together(
 
     problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
     facts["load"] = float(problem.graph.load.sum())
-    faults = problem.node_name_faults()
-    try:
-        problem.require_plausible()
-    except UserError as error:
-        faults.append(str(error))
+    faults = problem.node_name_faults() + problem.shortfalls()
     if plan is not None:
         try:
             faults += check_plan(graph, cluster, read_plan(plan), profile)

@@ -24,6 +24,24 @@ class Format(StrEnum):
     json = "json"
 
 
+def _real(text: str) -> float:
+    """A number from the command line; the complaint shows what was given."""
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{text!r} is not a number"
+        raise typer.BadParameter(msg) from None
+
+
+def _whole(text: str | int) -> int:
+    """A whole number from the command line; the complaint shows what was given."""
+    try:
+        return int(text)
+    except ValueError:
+        msg = f"{text!r} is not a whole number"
+        raise typer.BadParameter(msg) from None
+
+
 TopologyName = Annotated[
     str, typer.Argument(metavar="TOPOLOGY", help="A file, or a name that `penstock topologies` lists.")
 ]
@@ -33,12 +51,14 @@ ProfileOption = Annotated[
     Path | None, typer.Option("--profile", help="Measured loads and rates to use instead of declared ones.")
 ]
 ThetaOption = Annotated[
-    float | None, typer.Option("--theta", help="Seconds allowed; each scheduler has its own default.")
+    float | None,
+    typer.Option("--theta", parser=_real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
 ]
 TasksPerWorkerOption = Annotated[
-    int, typer.Option("--tasks-per-worker", help="The papers' T: most tasks in one worker.")
+    int,
+    typer.Option("--tasks-per-worker", parser=_whole, metavar="T", help="The papers' T: most tasks in one worker."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same plan.")]
+SeedOption = Annotated[int, typer.Option("--seed", parser=_whole, metavar="N", help="Same seed, same plan.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A scheduler's own parameter; repeatable.")
 ]

@@ -36,10 +36,12 @@ def console() -> Console:
 
 
 def number(value: float) -> str:
-    """A figure with four significant digits at most, and no exponent before a million."""
-    if value == int(value) and abs(value) < 1e6:
-        return str(int(value))
-    return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+    """A figure that people can compare down a column: whole from a thousand on, else four significant digits."""
+    if abs(value) >= 1e15:
+        return f"{value:.3e}"
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def plan_table(plan: Plan, tasks_shown_max: int = 12) -> Table:

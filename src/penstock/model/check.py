@@ -31,7 +31,7 @@ def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Prof
     faults = _assignment_faults(tasks, cluster, plan)
     if faults:  # the rest would only repeat these
         return faults
-    faults += _resource_faults(tasks, cluster, plan)
+    faults += resource_faults(tasks, cluster, plan)
     faults += constraint_violations(graph, plan.assignment)
     faults += _figure_faults(tasks, cluster, plan)
     return faults
@@ -54,7 +54,8 @@ def _assignment_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> list[s
     return faults
 
 
-def _resource_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[str]:
+def resource_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[str]:
+    """Every node of which a complete assignment asks more CPU, memory or bandwidth than it has."""
     load: dict[str, list[float]] = defaultdict(list)
     memory: dict[str, list[float]] = defaultdict(list)
     for i, task in enumerate(tasks.ids):
@@ -96,9 +97,9 @@ def _figure_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[s
         "max_utilisation": (plan.max_utilisation, max(load[node.name] / node.capacity for node in cluster.nodes)),
     }
     for name, (stated, true) in figures.items():
-        if abs(stated - true) > COST_TOLERANCE * max(1.0, abs(true)):
+        if not abs(stated - true) <= COST_TOLERANCE * max(1.0, abs(true)):  # worded so that nan fails
             yield f"the plan states {name} {stated:g} but it is {true:g}"
-    if plan.lower_bound > plan.cost + COST_TOLERANCE * max(1.0, plan.cost):
+    if not plan.lower_bound <= plan.cost + COST_TOLERANCE * max(1.0, plan.cost):
         yield f"the plan's lower bound {plan.lower_bound:g} is above its cost {plan.cost:g}"
     if plan.proved_optimal and plan.gap > COST_TOLERANCE:
         yield f"the plan says it is proved optimal but cost {plan.cost:g} is above its lower bound {plan.lower_bound:g}"

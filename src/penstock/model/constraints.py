@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+INDEX_DIGITS_MAX = 18  # far above any number of tasks, far below what `int` refuses to read
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -104,9 +106,11 @@ def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
     if name in tasks_of:
         return [f"{name}/{i}" for i in range(tasks_of[name])]
     operator, _, index = name.rpartition("/")
-    if operator in tasks_of and index.isascii() and index.isdigit() and int(index) < tasks_of[operator]:
-        return [name]
-    return None
+    if operator not in tasks_of or not (index.isascii() and index.isdigit()):
+        return None
+    # One spelling per task: `a/01` would be found here and then be missing from every plan.
+    shortest = len(index) == 1 or (index[0] != "0" and len(index) <= INDEX_DIGITS_MAX)
+    return [name] if shortest and int(index) < tasks_of[operator] else None
 
 
 def constraint_faults(constraints: Sequence[Constraint], tasks_of: Mapping[str, int]) -> list[str]:

@@ -73,6 +73,27 @@ class TaskGraph:
         """Sum of all rates: the cost of a plan that puts every task on a node of its own."""
         return float(self.rate.sum())
 
+    def quotient(self, part: NDArray[np.integer]) -> TaskGraph:
+        """This graph with the tasks of each part (0, 1, ... without gaps) fused into one task of an own operator.
+
+        Loads and memory are summed, and so are the rates between two parts; what flows inside a part disappears.
+        """
+        label = np.asarray(part, dtype=np.int64)
+        count = int(label.max()) + 1 if len(label) else 0
+        source, target = label[self.source], label[self.target]
+        crossing = source != target
+        key, (rate,) = _merge_pairs(source[crossing] * count + target[crossing], self.rate[crossing])
+        return TaskGraph(
+            operators=tuple(f"part{k}" for k in range(count)),
+            first_task=np.arange(count + 1, dtype=np.int64),
+            operator_of=np.arange(count, dtype=np.int32),
+            load=np.bincount(label, self.load, minlength=count).astype(np.float64),
+            memory_mb=np.bincount(label, self.memory_mb, minlength=count).astype(np.float64),
+            source=(key // count).astype(np.int32),
+            target=(key % count).astype(np.int32),
+            rate=rate,
+        )
+
     @classmethod
     def expand(cls, graph: OperatorGraph, profile: Profile | None = None) -> TaskGraph:
         """Tasks and edges of a sound operator graph, with a profile's measurements in place of declared ones."""

@@ -9,6 +9,7 @@ operator graph and letting each expand it, which made twelve slightly different 
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -107,37 +108,31 @@ class Problem:
             if name not in known
         ]
 
+    def shortfalls(self) -> list[str]:
+        """Every reason, by plain arithmetic, why no plan can exist."""
+        found = self._shortfalls_of("load", "", self.graph.load, self.capacity)
+        return found + self._shortfalls_of("memory", " MB", self.graph.memory_mb, self.memory_mb)
+
+    def _shortfalls_of(self, what: str, unit: str, needs: Floats, offers: Floats) -> list[str]:
+        found: list[str] = []
+        largest = int(np.argmax(needs))
+        if needs[largest] > offers.max():
+            found.append(
+                f"task {self.graph.ids[largest]!r} needs {what} {needs[largest]:g}{unit} but the largest node offers "
+                f"{offers.max():g}{unit}; split the operator into more tasks or add a larger node"
+            )
+        needed, offered = float(needs.sum()), float(offers.sum())
+        if needed > offered:
+            found.append(
+                f"the tasks need {what} {needed:g}{unit} in all but the cluster offers {offered:g}{unit}; "
+                f"it is {needed - offered:g}{unit} short: add nodes or lower {what}s"
+            )
+        return found
+
     def require_plausible(self) -> None:
         """Raise Infeasible when plain arithmetic shows that no plan exists."""
-        load, names = self.graph.load, self.graph.ids
-        largest = int(np.argmax(load))
-        if load[largest] > self.capacity.max():
-            msg = (
-                f"task {names[largest]!r} needs load {load[largest]:g} but the largest node offers "
-                f"{max(node.capacity for node in self.cluster.nodes):g}; "
-                f"split the operator into more tasks or add a larger node"
-            )
-            raise Infeasible(msg)
-        offered = self.cluster.capacity
-        if load.sum() > offered * (1 + SLACK):
-            msg = (
-                f"the tasks need load {load.sum():g} in all but the cluster offers {offered:g}; "
-                f"it is {load.sum() - offered:g} short: add nodes or lower loads"
-            )
-            raise Infeasible(msg)
-        greedy = int(np.argmax(self.graph.memory_mb))
-        if self.graph.memory_mb[greedy] > self.memory_mb.max():
-            msg = (
-                f"task {names[greedy]!r} needs {self.graph.memory_mb[greedy]:g} MB but the node with most memory "
-                f"offers {self.memory_mb.max():g} MB; lower memory_mb or add a larger node"
-            )
-            raise Infeasible(msg)
-        if self.graph.memory_mb.sum() > self.memory_mb.sum():
-            msg = (
-                f"the tasks need {self.graph.memory_mb.sum():g} MB in all but the cluster offers "
-                f"{self.memory_mb.sum():g} MB; add nodes or lower memory_mb"
-            )
-            raise Infeasible(msg)
+        if found := self.shortfalls():
+            raise Infeasible("; ".join(found))
 
 
 def _with_slack(limits: list[float]) -> Floats:
@@ -179,7 +174,11 @@ class Scheduler:
 
     def load(self) -> Schedule:
         """The scheduler's function."""
-        import importlib
-
         schedule: Schedule = importlib.import_module(self.module).schedule
         return schedule
+
+    def prepare(self, options: Options) -> None:
+        """What the scheduler does once per machine, such as a calibration; not part of its time."""
+        prepare: Callable[[Options], None] | None = getattr(importlib.import_module(self.module), "prepare", None)
+        if prepare is not None:
+            prepare(options)

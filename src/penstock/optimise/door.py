@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
-from penstock.model.check import check_plan, constraint_violations
+from penstock.model.check import check_plan, constraint_violations, resource_faults
 from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.objective import max_utilisation, node_cost, overfull, worker_cost
+from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
 from penstock.optimise.place import find_scheduler
 from penstock.optimise.workers import split_by_kway
 
@@ -48,6 +48,7 @@ def place(
         raise InvalidInput(faults)
     problem.require_plausible()
     schedule = row.load()
+    row.prepare(options)
     began = clock()
     placement = schedule(problem, options)
     worker, notes = placement.worker, placement.notes
@@ -55,7 +56,7 @@ def place(
         worker, capped = split_by_kway(problem, placement.node, options)
         notes += capped
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
-    _certify(graph, cluster, plan, profile, problem, placement, allow_overload)
+    _certify(graph, cluster, plan, profile, problem, allow_overload)
     return plan
 
 
@@ -117,7 +118,6 @@ def _certify(
     plan: Plan,
     profile: Profile | None,
     problem: Problem,
-    placement: Placement,
     allow_overload: bool,
 ) -> None:
     faults = check_plan(graph, cluster, plan, profile)
@@ -128,8 +128,8 @@ def _certify(
     if set(find_scheduler(plan.scheduler).looks_at) >= {"cpu", "memory", "bandwidth"}:
         msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"
         raise InternalError(msg)
-    too_full = overfull(problem, placement.node)
-    if allow_overload and len(faults) == len(too_full):
+    # One node may be short of CPU, of memory and of bandwidth at once, so the sentences are counted and not the nodes.
+    if allow_overload and len(faults) == len(list(resource_faults(problem.graph, cluster, plan))):
         return
     msg = f"scheduler {plan.scheduler!r} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes"
     raise NoPlanFound(msg)

@@ -40,8 +40,7 @@ def kway(graph: TaskGraph, tasks: Sequence[int] | Longs, parts: int, seed: int, 
         vertex = np.maximum(1, np.rint(weight[chosen] * (VERTEX_SCALE_MAX / heaviest))).astype(int).tolist()
     _, membership = pymetis.part_graph(
         parts,
-        xadj=start.tolist(),
-        adjncy=neighbour.tolist(),
+        pymetis.CSRAdjacency(start.tolist(), neighbour.tolist()),
         vweights=vertex,
         eweights=np.maximum(1, np.rint(rate * scale)).astype(int).tolist(),
         recursive=parts <= RECURSIVE_PARTS_MAX,

@@ -1,1 +1,52 @@
-"""One file per published figure or table; ours beside theirs."""
+"""Published figures, ours beside theirs. A figure is a declaration; `measure`, `item` and `page` do the work.
+
+reproduce(["t3-fig5", "t3-fig6"], Path("out"), progress)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.apps.layouts import PUBLISHED_SIZES
+from penstock.errors import InvalidInput
+from penstock.reproduce import ischeduler_figures, t3_figures
+from penstock.reproduce.item import Item, Report, door
+from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
+from penstock.reproduce.page import write_index
+
+__all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
+
+ITEMS: dict[str, Item] = {item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)}
+
+
+def find_item(name: str) -> Item:
+    """The item of that name, or InvalidInput listing the known ones."""
+    if name not in ITEMS:
+        raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
+    return ITEMS[name]
+
+
+def reproduce(
+    names: Sequence[str],
+    out_dir: Path,
+    progress: Progress,
+    *,
+    place: Place | None = None,
+    sizes: Sequence[int] = PUBLISHED_SIZES,
+    repeats: int = REPEATS,
+) -> list[Report]:
+    """Run the named items (none: all of them), sharing measurements; several also get an index.md."""
+    items = [find_item(name) for name in dict.fromkeys(names or ITEMS)]
+    measurements = Measurements(place or door(), repeats)
+    reports = []
+    for number, item in enumerate(items):
+
+        def within(done: int, total: int, text: str, number: int = number, name: str = item.name) -> None:
+            # Each item is an equal share of the bar; those that find their rows already measured just go by quickly.
+            progress(number * total + done, len(items) * total, f"{name}: {text}")
+
+        reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+    if len(reports) > 1:
+        write_index(reports, out_dir / "index.md")
+    return reports

@@ -5,7 +5,7 @@
     ['a', 'b', 'c']
 
 The door to the native kernels in `core/`, which read and write Arrow buffers in place. pyarrow's own functions are
-built for large tables: in batches of a hundred rows they cost 10 to 100 times as much. What the native code does not
+built for large tables: in batches of a hundred rows they cost 3 to 35 times as much. What the native code does not
 read (unions, views, run-end encodings) goes through pyarrow here, slower and with the same answers. Measured in
 docs/decisions/0010-data-kernels.md.
 
@@ -55,7 +55,7 @@ def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.u
 def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list[pa.RecordBatch | None]:
     """Rows by the hash of some columns; order within a part is that of the batch, an empty part is None.
 
-    All parts are slices of one reordered batch. With one part, or where one part gets every row, it is the batch itself.
+    All parts are slices of one reordered batch; where one part gets every row, it is the batch itself.
     """
     _require_parts(parts)
     if parts == 1:

@@ -31,6 +31,7 @@ class Recent(Generic[Made]):
         self._entries: list[tuple[pa.Schema, tuple[object, ...], Made]] = []
 
     def __call__(self, schema: pa.Schema, *rest: object) -> Made:
+        """What was made for this schema and these arguments, made now if need be."""
         for i, entry in enumerate(self._entries):
             if entry[1] == rest and entry[0].equals(schema):
                 if i:  # whoever is asked for comes to the front
@@ -87,7 +88,7 @@ def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
 
 
 def _take(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """pyarrow takes neither from views nor from run-end encodings, so these go there and back."""
+    """Views and run-end encodings go there and back, for pyarrow takes from neither."""
     kind = column.type
     if pa.types.is_run_end_encoded(kind):
         return pc.run_end_encode(_take(column.cast(kind.value_type), rows), run_end_type=kind.run_end_type)

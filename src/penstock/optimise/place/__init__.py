@@ -6,15 +6,19 @@ from penstock.errors import InvalidInput
 from penstock.optimise.contract import Scheduler
 
 _CPU_AND_MEMORY = frozenset({"cpu", "memory"})
+_OLS_SETTINGS = ("workers", "alfa", "beta", "delta", "gamma", "improvement")
 _ALL = frozenset({"cpu", "memory", "bandwidth"})
 
 SCHEDULERS: dict[str, Scheduler] = {
     scheduler.name: scheduler
     for scheduler in (
         Scheduler("even", "Storm's round-robin over slots", "penstock.optimise.place.even", frozenset()),
-        Scheduler("ols", "Aniello et al.'s online scheduler", "penstock.optimise.place.ols"),
+        Scheduler("ols", "Aniello et al.'s online scheduler", "penstock.optimise.place.ols", settings=_OLS_SETTINGS),
         Scheduler(
-            "ols-as-shipped", "the same, with its program's first-fit slip", "penstock.optimise.place.ols_as_shipped"
+            "ols-as-shipped",
+            "the same, with its program's first-fit slip",
+            "penstock.optimise.place.ols_as_shipped",
+            settings=_OLS_SETTINGS,
         ),
         Scheduler(
             "rstorm",
@@ -26,15 +30,27 @@ SCHEDULERS: dict[str, Scheduler] = {
         Scheduler("ffd", "Heron's first-fit decreasing", "penstock.optimise.place.ffd", _CPU_AND_MEMORY),
         Scheduler("flink", "slot sharing with balanced tasks (FLIP-370)", "penstock.optimise.place.flink", frozenset()),
         Scheduler("t3", "T3-Scheduler: grow groups of talkative tasks", "penstock.optimise.place.t3"),
-        Scheduler("ischeduler", "I-Scheduler: fuse by k-way cuts, then solve", "penstock.optimise.place.ischeduler"),
+        Scheduler(
+            "ischeduler",
+            "I-Scheduler: fuse by k-way cuts, then solve",
+            "penstock.optimise.place.ischeduler",
+            settings=("phi",),
+        ),
         Scheduler(
             "turbostream",
             "TurboStream: consolidate pairs, split by BFS",
             "penstock.optimise.place.turbostream",
             frozenset(),
+            settings=("task_num_threshold", "balance_factor", "kernighan_lin"),
         ),
         Scheduler("exact", "proven optimum, or a bound and a gap", "penstock.optimise.place.exact", _ALL),
-        Scheduler("best", "ours: never worse than any of the above", "penstock.optimise.place.best", _ALL),
+        Scheduler(
+            "best",
+            "ours: never worse than any of the above",
+            "penstock.optimise.place.best",
+            _ALL,
+            settings=("effort",),
+        ),
     )
 }
 

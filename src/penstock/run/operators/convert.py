@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.run.aggregates import key_of
 from penstock.run.kernels import Row
 
 VALUE_SHOWN_MAX = 80
+_COMPARES_ITSELF = frozenset({str, int, bool, bytes, type(None), datetime, date, timedelta, Decimal})
 
 
 def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
@@ -80,6 +84,14 @@ def _misfit(values: Sequence[object], kind: pa.DataType) -> str:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return shown(value)
     return "values that do not fit together"
+
+
+def identity(value: Any) -> Any:  # noqa: ANN401 - any value of a column
+    """A hashable stand-in of a key: the value itself where its type compares as Arrow does, which is most."""
+    kind = type(value)
+    if kind in _COMPARES_ITSELF:
+        return value
+    return tuple([identity(part) for part in value]) if kind is tuple else key_of(value)
 
 
 def shown(value: object) -> str:

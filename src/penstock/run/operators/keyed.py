@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.run import kernels
-from penstock.run.aggregates import key_of, output_schema
+from penstock.run.aggregates import output_schema
 from penstock.run.contract import Outputs, Task
 from penstock.run.kernels import Aggregate, KeyedAggregate, Row
-from penstock.run.operators.convert import from_bytes, rows_to_batch, shown, to_bytes
+from penstock.run.operators.convert import from_bytes, identity, rows_to_batch, shown, to_bytes
 
 EMITS = ("end", "changes", "each")
 
@@ -90,6 +90,7 @@ class Reducer(Folding):
         self.output_schema = schema
         self.keys = tuple(keys)
         self.function = function
+        self._names = schema.names
         self._rows: dict[Any, Row] = {}
         self._touched: dict[Any, None] = {}
 
@@ -107,7 +108,7 @@ class Reducer(Folding):
         positions = [batch.schema.get_field_index(name) for name in self.keys]
 
         def step(row: Row) -> bool:
-            key = tuple([key_of(row[position]) for position in positions])
+            key = tuple([identity(row[position]) for position in positions])
             so_far = self._rows.get(key)
             self._rows[key] = value = row if so_far is None else self._reduced(so_far, row)
             self._touched[key] = None
@@ -121,12 +122,17 @@ class Reducer(Folding):
     def _reduced(self, so_far: Row, row: Row) -> Row:
         """One call of the user's function; its result must have the keys of the row."""
         made = self.function(so_far, row)
-        names = self.output_schema.names
-        if not isinstance(made, Row):
-            made = Row(**(made if isinstance(made, Mapping) else dict(zip(names, made, strict=True))))
-        if list(made.keys()) != names:
+        if made is so_far or made is row:
+            return self._same_key(made, row)
+        names = self._names
+        if isinstance(made, tuple | list):
+            made = Row(**dict(zip(names, made, strict=True)))
+        else:
             made = Row(**{name: made[name] for name in names})
-        if any(key_of(made[name]) != key_of(row[name]) for name in self.keys):
+        return self._same_key(made, row)
+
+    def _same_key(self, made: Row, row: Row) -> Row:
+        if any(identity(made[name]) != identity(row[name]) for name in self.keys):
             msg = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
             raise InvalidInput(msg)
         return made
@@ -152,7 +158,7 @@ class Reducer(Folding):
         (batch,) = from_bytes(state)
         touched = batch.column(batch.num_columns - 1).to_pylist()
         rows = [Row(**values) for values in batch.select(self.output_schema.names).to_pylist()]
-        keys = [tuple(key_of(row[name]) for name in self.keys) for row in rows]
+        keys = [tuple(identity(row[name]) for name in self.keys) for row in rows]
         self._rows = dict(zip(keys, rows, strict=True))
         pairs = [(i, key) for i, key in zip(touched, keys, strict=True) if i is not None]
         self._touched = dict.fromkeys(key for _, key in sorted(pairs, key=lambda pair: pair[0]))

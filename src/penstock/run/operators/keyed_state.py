@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -22,16 +22,10 @@ _TAG = "$"
 _SIMPLE = (bool, int, float, str, type(None))
 
 
-class KeyState(MutableMapping[str, Any]):
-    """What the operator knows about one key; reads and writes like a dict with text keys."""
+class KeyState(dict[str, Any]):
+    """What the operator knows about one key: a dict with text keys that checks what is put in."""
 
-    __slots__ = ("values_by_name",)
-
-    def __init__(self, values: dict[str, Any] | None = None) -> None:
-        self.values_by_name: dict[str, Any] = {} if values is None else values
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - whatever the user keeps
-        return self.values_by_name[name]
+    __slots__ = ()
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - whatever the user keeps
         if type(name) is not str:
@@ -39,19 +33,22 @@ class KeyState(MutableMapping[str, Any]):
             raise InvalidInput(msg)
         if type(value) not in _SIMPLE:
             encode(value, f"state {name!r}")
-        self.values_by_name[name] = value
+        super().__setitem__(name, value)
 
-    def __delitem__(self, name: str) -> None:
-        del self.values_by_name[name]
+    def setdefault(self, name: str, value: Any = None) -> Any:  # noqa: ANN401 - whatever the user keeps
+        """The value of a name, put in where there is none."""
+        if name not in self:
+            self[name] = value
+        return self[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_name)
+    def update(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - as dict's own
+        """Put several in."""
+        for name, value in dict(*given, **named).items():
+            self[name] = value
 
-    def __len__(self) -> int:
-        return len(self.values_by_name)
-
-    def __repr__(self) -> str:
-        return f"KeyState({self.values_by_name!r})"
+    def __ior__(self, given: Any) -> KeyState:  # type: ignore[misc, override] # noqa: ANN401 - as dict's own
+        self.update(given)
+        return self
 
 
 def encode(value: object, who: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON

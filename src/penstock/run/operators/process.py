@@ -26,10 +26,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.run import kernels
-from penstock.run.aggregates import key_of
 from penstock.run.contract import END_OF_TIME_US, Outputs, Task, TaskContext
 from penstock.run.kernels import Row
-from penstock.run.operators.convert import rows_to_batch
+from penstock.run.operators.convert import identity, rows_to_batch
 from penstock.run.operators.keyed_state import KeyState, decode, encode, read_states, write_states
 from penstock.run.operators.times import Duration, moment_of, parse_duration_us, time_us
 
@@ -82,7 +81,7 @@ class Timers:
         """Forget all timers of this key."""
         self._task.event_timers.clear(self.key)
         self._task.clock_timers.clear(self.key)
-        self._task.delays = [entry for entry in self._task.delays if key_of(entry[1]) != key_of(self.key)]
+        self._task.delays = [entry for entry in self._task.delays if identity(entry[1]) != identity(self.key)]
 
 
 class TimerQueue:
@@ -95,7 +94,7 @@ class TimerQueue:
 
     def set(self, at_us: int, key: Any) -> None:  # noqa: ANN401 - a key is any value
         """Add one, unless it is there."""
-        entry = (at_us, key_of(key))
+        entry = (at_us, identity(key))
         if entry not in self._live:
             self._order += 1
             self._live[entry] = self._order
@@ -103,7 +102,7 @@ class TimerQueue:
 
     def clear(self, key: Any) -> None:  # noqa: ANN401
         """Forget those of one key."""
-        wanted = key_of(key)
+        wanted = identity(key)
         for entry in [entry for entry in self._live if entry[1] == wanted]:
             del self._live[entry]
 
@@ -111,7 +110,7 @@ class TimerQueue:
         """The next time, if any."""
         while self._heap:
             at_us, order, key = self._heap[0]
-            if self._live.get((at_us, key_of(key))) == order:
+            if self._live.get((at_us, identity(key))) == order:
                 return at_us
             heapq.heappop(self._heap)
         return None
@@ -119,7 +118,7 @@ class TimerQueue:
     def pop(self) -> tuple[int, Any]:
         """The next timer; there must be one."""
         at_us, _, key = heapq.heappop(self._heap)
-        del self._live[at_us, key_of(key)]
+        del self._live[at_us, identity(key)]
         return at_us, key
 
     def entries(self) -> list[list[Any]]:
@@ -127,7 +126,7 @@ class TimerQueue:
         return [
             [at_us, encode(key, "key")]
             for at_us, order, key in sorted(self._heap, key=lambda entry: entry[:2])
-            if self._live.get((at_us, key_of(key))) == order
+            if self._live.get((at_us, identity(key))) == order
         ]
 
 
@@ -158,12 +157,20 @@ class Process(Task):
         """Every row to the user's `on_row`."""
         positions = [batch.schema.get_field_index(name) for name in self.keys]
         alone = positions[0] if len(positions) == 1 else None
-        on_row, timers, emit = self.user.on_row, self.timers, self.emitted.append
+        on_row, timers, emit, states = self.user.on_row, self.timers, self.emitted.append, self.states
 
         def step(row: Row) -> bool:
             key = row[alone] if alone is not None else tuple([row[position] for position in positions])
-            on_row(key, row, self._state(key), timers, emit)
-            self._forget_if_empty(key)
+            hashed = identity(key)
+            known = states.get(hashed)
+            state = KeyState() if known is None else known[1]
+            timers.key = key
+            on_row(key, row, state, timers, emit)
+            # A key without state costs nothing: cleared keys must not pile up.
+            if state and known is None:
+                states[hashed] = (key, state)
+            elif not state and known is not None:
+                del states[hashed]
             return True
 
         # A filter that keeps everything is the core's loop over rows, and names the row in an error.
@@ -194,15 +201,6 @@ class Process(Task):
             self.user.on_end(key, state, self.emitted.append)
         self._flush(out)
 
-    def _state(self, key: Any) -> KeyState:  # noqa: ANN401 - a key is any value
-        self.timers.key = key
-        return self.states.setdefault(key_of(key), (key, KeyState()))[1]
-
-    def _forget_if_empty(self, key: Any) -> None:  # noqa: ANN401
-        """A key without state costs nothing: cleared keys must not pile up."""
-        if not self.states[key_of(key)][1]:
-            del self.states[key_of(key)]
-
     def _start_delays(self, now_us: int) -> None:
         for delay_us, key in self.delays:
             self.clock_timers.set(now_us + delay_us, key)
@@ -214,8 +212,12 @@ class Process(Task):
             if earliest is None or earliest > until_us:
                 return
             at_us, key = timers.pop()
-            self.user.on_timer(key, moment_of(at_us), self._state(key), self.timers, self.emitted.append)
-            self._forget_if_empty(key)
+            hashed = identity(key)
+            _, state = self.states.setdefault(hashed, (key, KeyState()))
+            self.timers.key = key
+            self.user.on_timer(key, moment_of(at_us), state, self.timers, self.emitted.append)
+            if not state:
+                del self.states[hashed]
         msg = f"more than {TIMERS_PER_STEP_MAX} timers fired at once; does on_timer set a timer that is already due?"
         raise RuntimeError(msg)
 
@@ -236,7 +238,7 @@ class Process(Task):
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
-        self.states = {key_of(key): (key, kept) for key, kept in read_states(state["states"])}
+        self.states = {identity(key): (key, kept) for key, kept in read_states(state["states"])}
         saved = json.loads(state["timers"])
         self.event_timers, self.clock_timers = TimerQueue(), TimerQueue()
         for queue, name in ((self.event_timers, "event"), (self.clock_timers, "clock")):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,17 +44,21 @@ class Ranking:
         order = ordering(rows, self.by, self.descending, self.keys)
         return rows.take(pa.array(order[: self.count]))
 
-    def identities(self, rows: pa.RecordBatch) -> list[Any]:
-        """The key of each row, hashable."""
-        columns = [rows.column(key).to_pylist() for key in self.keys]
-        return [tuple(map(key_of, values)) for values in zip(*columns, strict=True)]
+    def identities(self, rows: pa.RecordBatch) -> Int64Array:
+        """A number for each row that equal keys share, within these rows."""
+        found: Int64Array = np.zeros(rows.num_rows, dtype=np.int64)
+        for key in self.keys:
+            codes = _codes(rows.column(key))
+            found = found * (int(codes.max(initial=0)) + 1) + codes
+        return found
 
     def newest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The last row of each key, where rows have keys."""
         if not self.keys:
             return rows
-        last = {key: i for i, key in enumerate(self.identities(rows))}
-        return rows if len(last) == rows.num_rows else rows.take(pa.array(sorted(last.values())))
+        _, from_the_end = np.unique(self.identities(rows)[::-1], return_index=True)
+        last = np.sort(rows.num_rows - 1 - from_the_end)
+        return rows if len(last) == rows.num_rows else rows.take(pa.array(last))
 
 
 def ordering(rows: pa.RecordBatch, by: str, descending: bool, keys: Sequence[str]) -> Int64Array:
@@ -78,6 +81,16 @@ def _ranks(column: pa.Array, descending: bool) -> Int64Array:
     if descending and pa.types.is_floating(column.type):
         ranks[pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)] = 0
     return ranks
+
+
+def _codes(column: pa.Array) -> Int64Array:
+    """A number for each distinct value of a column, null among them."""
+    column = plain_column(column)
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        seen: dict[object, int] = {}
+        return np.array([seen.setdefault(key_of(value), len(seen)) for value in column.to_pylist()], dtype=np.int64)
+    codes: Int64Array = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return codes
 
 
 class TopAll(Task):
@@ -110,26 +123,31 @@ class TopAll(Task):
         order = ordering(both, self.ranking.by, self.ranking.descending, self.ranking.keys)
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        keys = self.ranking.identities(both)
+        keys = self.ranking.identities(both).tolist()
         old = {key: int(place[i]) for i, key in enumerate(keys[: self.best.num_rows])}
         news = enumerate(keys[self.best.num_rows :], self.best.num_rows)
         if any(place[i] > old.get(key, len(order)) for i, key in news):
-            return self.ranking.best(self.ranking.newest(joined(self.log, self.ranking.schema)))
+            self._compact()
+            return self.ranking.best(self.log[0])
         return self.ranking.best(self.ranking.newest(both))
 
     def _remember(self, rows: pa.RecordBatch) -> None:
         self.log.append(rows)
         self._log_rows += rows.num_rows
         if self._log_rows >= self._compact_at:
-            self.log = [self.ranking.newest(joined(self.log, self.ranking.schema))]
-            self._log_rows = self.log[0].num_rows
-            self._compact_at = 2 * self._log_rows + COMPACT_ROWS_MIN
+            self._compact()
+
+    def _compact(self) -> None:
+        self.log = [self.ranking.newest(joined(self.log, self.ranking.schema))]
+        self._log_rows = self.log[0].num_rows
+        self._compact_at = 2 * self._log_rows + COMPACT_ROWS_MIN
 
     def finish(self, out: Outputs) -> None:
         """The last ranking."""
         if self.emit == "end":
             if self.ranking.keys:
-                self.best = self.ranking.best(self.ranking.newest(joined(self.log, self.ranking.schema)))
+                self._compact()
+                self.best = self.ranking.best(self.log[0])
             if self.best.num_rows:
                 out.emit(self.best)
 

@@ -1,0 +1,1 @@
+"""Measurements that `penstock bench` prints: nothing here is imported by the rest of the package."""

@@ -1,0 +1,83 @@
+"""Whether any placement exists: a plain feasibility program, asked only when annealing found none that fits.
+
+Tasks by nodes, a flag per edge and end where bandwidth is limited. It says nothing about cost; it either finds a plan,
+proves that there is none, or runs out of time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.errors import Infeasible
+from penstock.model.taskgraph import Ints
+from penstock.optimise.contract import Deadline, Problem
+from penstock.optimise.master import quiet_highs
+
+if TYPE_CHECKING:
+    from highspy import Highs
+
+CELLS_MAX = 200_000  # tasks x nodes, beyond which the program would not even load in time
+
+
+def no_plan_exists(problem: Problem) -> str:
+    """The sentence for a proven absence."""
+    return (
+        f"no plan exists for {problem.task_count} tasks on {problem.node_count} nodes: every way of sharing them out "
+        f"exceeds a node's capacity, memory or bandwidth; add nodes, or split operators into smaller tasks"
+    )
+
+
+def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
+    """A placement that keeps every limit, or None when time ran out; raises Infeasible when there is none."""
+    import highspy
+
+    n, m, graph = problem.task_count, problem.node_count, problem.graph
+    if n * m > CELLS_MAX:
+        return None
+    highs = quiet_highs()
+    highs.setOptionValue("time_limit", deadline.remaining)
+    limited = np.flatnonzero(np.isfinite(problem.bandwidth)).tolist() if len(graph.rate) else []
+    edges = len(graph.rate)
+    leaves = {k: n * m + at * 2 * edges for at, k in enumerate(limited)}  # first flag of node k; entering flags follow
+    count = n * m + 2 * edges * len(limited)
+    highs.addVars(count, np.zeros(count), np.ones(count))
+    cells = np.arange(n * m, dtype=np.int32)
+    highs.changeColsIntegrality(n * m, cells, [highspy.HighsVarType.kInteger] * (n * m))
+    for i in range(n):
+        highs.addRow(1.0, 1.0, m, cells[i * m : (i + 1) * m], np.ones(m))
+    for k in range(m):
+        highs.addRow(-np.inf, float(problem.capacity[k]), n, cells[k::m], graph.load)
+        if np.isfinite(problem.memory_mb[k]):
+            highs.addRow(-np.inf, float(problem.memory_mb[k]), n, cells[k::m], graph.memory_mb)
+    for k in limited:
+        _limit_bandwidth(highs, problem, k, leaves[k])
+    highs.run()
+    status = highs.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        raise Infeasible(no_plan_exists(problem))
+    if highs.getInfo().primal_solution_status != 2:
+        return None
+    value = np.array(highs.getSolution().col_value)[: n * m].reshape(n, m)
+    node: Ints = value.argmax(axis=1).astype(np.int32)
+    return node
+
+
+def _limit_bandwidth(highs: Highs, problem: Problem, k: int, first: int) -> None:
+    """Rows for one node: a flag is up when the edge leaves (or enters) it, and the flagged rates are limited."""
+    graph, m = problem.graph, problem.node_count
+    edges = len(graph.rate)
+    for e, (a, b) in enumerate(zip(graph.source.tolist(), graph.target.tolist(), strict=True)):
+        for flag, here, there in ((first + e, a, b), (first + edges + e, b, a)):
+            highs.addRow(
+                0.0,
+                np.inf,
+                3,
+                np.array([flag, there * m + k, here * m + k], dtype=np.int32),
+                np.array([1.0, 1.0, -1.0]),
+            )
+    scale = float(graph.rate.max())
+    for at in (first, first + edges):
+        flags = np.arange(at, at + edges, dtype=np.int32)
+        highs.addRow(-np.inf, float(problem.bandwidth[k]) / scale, edges, flags, graph.rate / scale)
