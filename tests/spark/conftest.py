@@ -13,8 +13,16 @@ from penstock.deploy import local_session
 MASTERS = ("local[4]", "local-cluster[2,2,1024]")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever else runs on this machine has its temporary files elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("temporary")))
+        yield
+
+
 @pytest.fixture(scope="session", params=MASTERS)
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, own_temporary_folder: None) -> Iterator[SparkSession]:
     """A session with four slots; pytest runs all tests of one master before it makes the next."""
     # Short-lived JVMs: the optimising compiler would cost more than it brings.
     session = local_session(request.param, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -28,6 +36,7 @@ def footprint() -> Footprint:
     return Footprint()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under xdist (`--dist loadgroup`) all tests of one master run in one process, where they share its session."""
     for item in items:

@@ -1,11 +1,13 @@
-"""What a job may leave behind: threads, listening sockets, temporary folders."""
+"""What a job may leave behind: threads, listening sockets, temporary folders of this process and its workers."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from pathlib import Path
 
+from penstock.deploy.private_folder import PREFIX
 from penstock.deploy.rendezvous import wait_until
 
 
@@ -22,25 +24,35 @@ class Footprint:
 
     def _now(self) -> set[str]:
         held = {f"thread {thread.name}" for thread in threading.enumerate() if thread.name.startswith("penstock")}
-        held |= {f"folder {path}" for path in Path("/tmp").glob("penstock-results-*")}  # noqa: S108
+        held |= {f"folder {path}" for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")}
         for pid in [os.getpid(), *python_workers()]:
             held |= {f"listening {pid} {port}" for port in _listening(pid)}
         return held
 
 
 def python_workers() -> list[int]:
-    """Processes forked from PySpark's daemons; the daemons themselves are Spark's own affair."""
-    daemons_and_workers: dict[int, int] = {}  # process -> parent
+    """Processes below this one that PySpark's daemons have forked; the daemons themselves are Spark's own affair."""
+    parent_of: dict[int, int] = {}
+    daemons_and_workers: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parent_of[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if b"penstock.deploy.daemon" in words:
-                daemons_and_workers[int(entry.name)] = parent
-    return [process for process, parent in daemons_and_workers.items() if parent in daemons_and_workers]
+                daemons_and_workers.add(int(entry.name))
+    workers = [process for process in daemons_and_workers if parent_of[process] in daemons_and_workers]
+    return [process for process in workers if _is_below(process, os.getpid(), parent_of)]
+
+
+def _is_below(process: int, ancestor: int, parent_of: dict[int, int]) -> bool:
+    while process in parent_of:
+        process = parent_of[process]
+        if process == ancestor:
+            return True
+    return False
 
 
 def _listening(pid: int) -> set[int]:

@@ -27,6 +27,7 @@ from penstock.model.cluster import Cluster, Node
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import TaskGraph
+from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import make_plan, place
 from penstock.run.layout import RunSettings
@@ -35,6 +36,7 @@ from penstock.run.worker import Deployment
 
 USABLE_SHARE = 0.8
 # How far capacities are stretched beyond what the sum of loads needs, until the tasks also fit node by node.
+QUICK_SCHEDULER = "ffd"
 STRETCHES = (1.0, 1.05, 1.15, 1.35, 1.75, 2.5, 4.0)
 
 
@@ -109,8 +111,7 @@ def make_placement(dataflow: Dataflow, workers_on: Mapping[str, int], placing: P
     needed = max(1.0, float(loads.sum()) / offered, float(loads.max()) / (workers_per_node_max * USABLE_SHARE))
     options = Options(placing.seed, placing.theta, placing.tasks_per_worker)
     refusal: Exception | None = None
-    for stretch in STRETCHES:
-        factor = needed * stretch
+    for factor in _factors_that_fit(graph, workers_on, needed, placing.profile):
         cluster = cluster_of(workers_on, factor)
         try:
             plan = place(graph, cluster, placing.scheduler, profile=placing.profile, options=options)
@@ -126,6 +127,20 @@ def make_placement(dataflow: Dataflow, workers_on: Mapping[str, int], placing: P
         return dataclasses.replace(plan, notes=(*plan.notes, note))
     msg = f"scheduler {placing.scheduler!r} found no place for {dataflow.name!r} on {dict(workers_on)}: {refusal}"
     raise NoPlanFound(msg)
+
+
+def _factors_that_fit(
+    graph: OperatorGraph, workers_on: Mapping[str, int], needed: float, profile: Profile | None
+) -> list[float]:
+    """Factors worth trying: a quick first fit finds the least, lest a thorough search prove that none fits."""
+    factors = [needed * stretch for stretch in STRETCHES]
+    for i, factor in enumerate(factors):
+        try:
+            place(graph, cluster_of(workers_on, factor), QUICK_SCHEDULER, profile=profile)
+        except (NoPlanFound, Infeasible):
+            continue
+        return factors[i:]
+    return factors
 
 
 def cluster_of(workers_on: Mapping[str, int], factor: float = 1.0) -> Cluster:
