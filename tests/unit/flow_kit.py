@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.flow.dataflow import Dataflow
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, SourceTask, Task, TaskContext
+from penstock.run.dataflow import Dataflow
 from penstock.run.routing import Router
 
 US = pa.timestamp("us", tz="UTC")

@@ -24,9 +24,9 @@ from penstock.deploy.messages import (
 from penstock.deploy.outcome import Reports, judge
 from penstock.deploy.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots, UnfitSession
-from penstock.flow.dataflow import Dataflow, Input, OperatorSpec
 from penstock.model.plan import Plan, Slot
 from penstock.run.contract import MAIN, Task
+from penstock.run.dataflow import Dataflow, Input, OperatorSpec
 from penstock.run.layout import RunSettings
 
 KEY = bytes(range(32))

@@ -11,9 +11,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidInput
-from penstock.flow.dataflow import Grouping
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.run.contract import ERRORS, LATE, SourceTask
+from penstock.run.dataflow import Grouping
 from penstock.run.operators.keyed import KeyedFold
 from penstock.run.operators.windowed import EventWindows, ProcessingWindows
 

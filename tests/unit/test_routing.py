@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.flow.dataflow import Grouping
 from penstock.model.topology import GROUPINGS
+from penstock.run.dataflow import Grouping
 from penstock.run.routing import Router
 
 keys = st.one_of(st.none(), st.text(max_size=3))

@@ -27,8 +27,8 @@ def build(trips: Trips | None = None, source: io.Source | None = None) -> Topolo
     """The topology over generated trips, or over another source of the same schema."""
     topology = Topology("routes")
     given = source or io.generator(trips or Trips(), TRIP_SCHEMA)
-    # Each source's trips are in order, but the sources run ahead of each other: event time belongs to the source, before
-    # a shuffle mixes them.
+    # Each source's trips are in order, but sources run ahead of each other: event time belongs to the source, before a
+    # shuffle mixes them.
     trip = topology.source("source", given, tasks=TASKS["source"]).event_time("pickup", lateness="0 seconds")
     routes = trip.map_batches(to_routes, ROUTES, name="pre-process", tasks=TASKS["pre-process"])
     counts = routes.key_by("route").count(

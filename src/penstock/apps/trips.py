@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.flow.schema import parse_schema
 
@@ -43,7 +44,7 @@ class Trips:
         for at in range(0, len(mine), self.batch_rows):
             yield self.batch(mine[at : at + self.batch_rows])
 
-    def batch(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
+    def batch(self, numbers: NDArray[np.int64]) -> pa.RecordBatch:
         """Trips by number; each depends on its number and the seed only through the batch that holds it."""
         random = np.random.default_rng([self.seed, int(numbers[0]), len(numbers)])
         pickup = START_US + (numbers / self.per_second * 1e6).astype(np.int64)
@@ -55,7 +56,7 @@ class Trips:
         return pa.RecordBatch.from_arrays(columns, schema=TRIP_SCHEMA)
 
 
-def _points(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _points(random: np.random.Generator, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Coordinates in cells that follow a Zipf law around the middle of the grid."""
     rank = random.zipf(ZIPF, count) % (CITY_CELLS * CITY_CELLS)
     east, south = rank // CITY_CELLS + GRID_CELLS // 2, rank % CITY_CELLS + GRID_CELLS // 2

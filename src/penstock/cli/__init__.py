@@ -24,9 +24,9 @@ app = typer.Typer(
 
 def main() -> None:
     """The console script: run the verb, and turn our errors into one line and an exit status."""
-    from penstock.cli import bench, check, compare, place, reproduce, topologies
+    from penstock.cli import bench, check, compare, place, profile, reproduce, run, topologies
 
-    for verb in (check, place, compare, topologies, reproduce, bench):
+    for verb in (check, place, compare, run, profile, topologies, reproduce, bench):
         verb.register(app)
     try:
         status = app(standalone_mode=False)

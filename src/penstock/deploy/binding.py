@@ -22,7 +22,6 @@ import numpy as np
 
 from penstock.deploy.messages import Hello
 from penstock.errors import Infeasible, InvalidInput, NoPlanFound
-from penstock.flow.dataflow import Dataflow
 from penstock.model.cluster import Cluster, Node
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
@@ -30,6 +29,7 @@ from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import make_plan, place
+from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
 from penstock.run.worker import Deployment

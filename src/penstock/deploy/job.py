@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,10 @@ from penstock.deploy.rendezvous import ControlServer
 from penstock.deploy.results import Results
 from penstock.deploy.worker_main import WorkerCall
 from penstock.errors import JobCancelled, JobFailed, PenstockError, UnfitSession
-from penstock.flow.dataflow import Dataflow
 from penstock.model.plan import Plan
+from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
+from penstock.run.links import WorkerPlace
 from penstock.run.worker import Deployment
 
 if TYPE_CHECKING:
@@ -147,6 +148,11 @@ class Job:
     def worker_of(self) -> Mapping[str, int]:
         """Which worker runs which task."""
         return {} if self._deployment is None else self._deployment.worker_of
+
+    @property
+    def places(self) -> Sequence[WorkerPlace]:
+        """Where each worker runs, by its number."""
+        return () if self._deployment is None else self._deployment.workers
 
     def __enter__(self) -> Job:
         return self

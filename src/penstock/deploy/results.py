@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.deploy.spool import ResultSpool
-from penstock.flow.dataflow import Dataflow
 from penstock.flow.schema import to_ddl
+from penstock.run.dataflow import Dataflow
 from penstock.run.operators.sinks import Collect, Parquet
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from penstock.deploy.facts import driver_host, gather_facts, require_classic
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
-from penstock.flow.dataflow import Dataflow
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.optimise.place import find_scheduler
+from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from penstock.deploy.binding import sized
 from penstock.deploy.control import DriverGone, DriverLine
 from penstock.deploy.messages import Fault, Hello
 from penstock.errors import InternalError
-from penstock.flow.dataflow import Dataflow
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
+from penstock.run.dataflow import Dataflow
 from penstock.run.operators.sinks import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources import SETTING_INPUTS
 from penstock.run.worker import Cancelled, Deployment, TaskFault, Worker

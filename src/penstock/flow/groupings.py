@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_callable
-from penstock.flow.dataflow import Grouping
 from penstock.flow.schema import require_columns
+from penstock.run.dataflow import Grouping
 
 if TYPE_CHECKING:
     import pyarrow as pa

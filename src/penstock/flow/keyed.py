@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import choose_emit, require_callable, require_choice, require_kind
-from penstock.flow.dataflow import Grouping, Input
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.flow.stream import DataStream, Emit
 from penstock.run.aggregates import OPS, Op
 from penstock.run.contract import LATE, MAIN, Build
+from penstock.run.dataflow import Grouping, Input
 from penstock.run.kernels import Aggregate
 from penstock.run.operators.join import HOW, LATE_RIGHT, Side, WindowJoin, joined_schema
 from penstock.run.operators.keyed import EMITS, AggregateFold, KeyedFold, ReduceFold, ReduceFunction

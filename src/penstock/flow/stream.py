@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import choose_emit, require_count, require_kind
-from penstock.flow.dataflow import Grouping, Input
 from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.run.contract import ERRORS, LATE, MAIN, Build
+from penstock.run.dataflow import Grouping, Input
 from penstock.run.operators.join import LATE_RIGHT
 from penstock.run.operators.times import Duration, Window, parse_duration_us
 from penstock.run.operators.top import Ranking, TopAll, TopWindows

@@ -24,11 +24,11 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_count, require_kind
-from penstock.flow.dataflow import Dataflow, Input, OperatorSpec, Role
 from penstock.flow.io import Source
 from penstock.flow.stream import DataStream
 from penstock.model.topology import NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
 from penstock.run.contract import MAIN, Build
+from penstock.run.dataflow import Dataflow, Input, OperatorSpec, Role
 from penstock.run.operators.event_time import with_event_time
 
 

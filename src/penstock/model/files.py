@@ -96,6 +96,25 @@ def write_plan(plan: Plan, path: str | Path) -> None:
     write_text(path, json.dumps(plan_document(plan), indent=1) + "\n")
 
 
+def profile_document(profile: Profile) -> dict[str, object]:
+    """The profile as the plain value that its file holds."""
+    tasks = {
+        task: {"load": found.load} | ({} if found.memory_mb is None else {"memory_mb": found.memory_mb})
+        for task, found in profile.tasks.items()
+    }
+    edges = [
+        {"from": edge.source, "to": edge.target, "rate": edge.rate}
+        | ({} if edge.tuples is None else {"tuples": edge.tuples})
+        for edge in profile.edges
+    ]
+    return {"penstock": FORMAT_VERSION, "tasks": tasks, "edges": edges}
+
+
+def write_profile(profile: Profile, path: str | Path) -> None:
+    """Write a profile file, whole or not at all."""
+    write_text(path, json.dumps(profile_document(profile), indent=1) + "\n")
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     target = Path(path)

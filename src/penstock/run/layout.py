@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.flow.dataflow import Dataflow
+from penstock.run.dataflow import Dataflow
 from penstock.run.machine import EdgeLayout, TaskLayout, WorkerLayout
 
 WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges

@@ -1,7 +1,8 @@
 """Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
 
 Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row: two readings of
-the thread's CPU clock around each run of a task, two additions per edge. Latency is a histogram with about 9 % wide buckets.
+the thread's CPU clock around each run of a task, two additions per edge. Latency is a histogram with buckets about
+9 % wide.
 """
 
 from __future__ import annotations

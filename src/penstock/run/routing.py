@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.dataflow import Grouping
 from penstock.run import kernels
+from penstock.run.dataflow import Grouping
 
 Routed = list[tuple[int, pa.RecordBatch]]
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.flow.dataflow import Dataflow
 from penstock.run.contract import MAIN, SourceTask, TaskContext
+from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
 from penstock.run.links import Links, WorkerPlace
 from penstock.run.machine import Advance, Done, Finish, Machine, Poll, Run, Wait, Wake

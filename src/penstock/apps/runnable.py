@@ -1,0 +1,61 @@
+"""Applications that can be run: built-in ones by name, and a user's own by `file.py:name`.
+
+A user's file is loaded like a script's module. Its functions travel to the workers by value, so that the file need not
+be installed there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from penstock.apps import routes
+from penstock.errors import InvalidInput
+from penstock.flow import io
+from penstock.flow.topology import Topology
+
+RUNNABLE: dict[str, Callable[[io.Source | None], Topology]] = {"routes": lambda source: routes.build(source=source)}
+
+
+def find_runnable(name: str, input_path: str | None = None) -> Topology:
+    """The topology that APP names; `input_path` replaces a built-in application's generated data by Parquet files."""
+    if name in RUNNABLE:
+        return RUNNABLE[name](None if input_path is None else io.files(input_path))
+    path, colon, attribute = name.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        known = ", ".join(RUNNABLE)
+        msg = f"application {name!r} is neither built in (known: {known}) nor of the form file.py:name"
+        raise InvalidInput(msg)
+    if input_path is not None:
+        msg = f"--input is for built-in applications; {name!r} names its own sources"
+        raise InvalidInput(msg)
+    found = getattr(_load(Path(path)), attribute, None)
+    made = found() if callable(found) and not isinstance(found, Topology) else found
+    if not isinstance(made, Topology):
+        msg = f"{name!r} is {type(made).__name__}; it must be a penstock.Topology or a function that returns one"
+        raise InvalidInput(msg)
+    return made
+
+
+def _load(path: Path) -> ModuleType:
+    if not path.is_file():
+        msg = f"cannot read {path}: no such file"
+        raise InvalidInput(msg)
+    sys.path.insert(0, str(path.parent.resolve()))  # modules beside it are found here and, through the session, there
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} is not a Python file"
+        raise InvalidInput(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        msg = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+        raise InvalidInput(msg) from error
+    return module

@@ -1,0 +1,133 @@
+"""`penstock run`: an application as a Spark job, with what it did: answer, throughput, latency, and where tasks ran."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import Format, FormatOption, SeedOption
+from penstock.cli.show import ShowProgress, console, number, plan_table, print_json, progress_bar
+from penstock.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from penstock.deploy import Job
+
+ROWS_SHOWN = 10
+LOOK_SECONDS = 0.2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def run(
+        app_name: Annotated[str, typer.Argument(metavar="APP", help="A built-in application, or file.py:name.")],
+        master: Annotated[
+            str, typer.Option("--master", help="local[n], local-cluster[n,c,m] or spark://...")
+        ] = "local[4]",
+        scheduler: Annotated[
+            str, typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists.")
+        ] = "best",
+        plan: Annotated[Path | None, typer.Option("--plan", help="Place the tasks as this plan file says.")] = None,
+        workers: Annotated[
+            int | None, typer.Option("--workers", help="Worker processes; default: by the tasks.")
+        ] = None,
+        input_path: Annotated[
+            str | None, typer.Option("--input", help="Parquet files instead of generated data.")
+        ] = None,
+        output_path: Annotated[Path | None, typer.Option("--output", help="Write the result here as Parquet.")] = None,
+        duration: Annotated[
+            float | None, typer.Option("--duration", help="Stop (drain) after so many seconds.")
+        ] = None,
+        metrics: Annotated[Path | None, typer.Option("--metrics", help="Folder for the metric log.")] = None,
+        seed: SeedOption = 0,
+        output: FormatOption = Format.table,
+    ) -> None:
+        """Run APP on Spark and show its answer and figures."""
+        from penstock.apps.runnable import find_runnable
+        from penstock.deploy import local_session, newest_rows, start_topology
+        from penstock.model.files import read_plan
+        from penstock.optimise.place import find_scheduler
+
+        find_scheduler(scheduler)
+        if duration is not None and not 0 < duration < 1e9:
+            msg = f"--duration is {duration:g}; it must be above 0 seconds"
+            raise InvalidInput(msg)
+        topology = find_runnable(app_name, input_path)
+        flow = topology.build()
+        if duration is None and not flow.bounded:
+            msg = f"topology {flow.name!r} never ends by itself; give --duration SECONDS"
+            raise InvalidInput(msg)
+        given = read_plan(plan) if plan is not None else None
+        with progress_bar(f"running {flow.name}") as show:
+            show(0, 0, f"starting Spark on {master}")
+            spark = local_session(master)
+            began = time.monotonic()
+            options: dict[str, Any] = {"scheduler": scheduler, "plan": given, "workers": workers, "seed": seed}
+            with start_topology(topology, spark, metrics=None if metrics is None else str(metrics), **options) as job:
+                _follow(job, duration, show)
+                seconds = time.monotonic() - began
+                frame = job.result
+                if output_path is not None and frame is not None:
+                    frame.write.mode("errorifexists").parquet(str(output_path))
+                rows = [] if frame is None else newest_rows(frame, ROWS_SHOWN)
+        summary = summarise(job, seconds)
+        if output is Format.json:
+            print_json({**summary, "rows": [{k: str(v) for k, v in row.items()} for row in rows]})
+            return
+        _print(job, summary, rows)
+
+
+def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
+    """Draw progress until the job has ended, or stop it when its time is over."""
+    until = None if duration is None else time.monotonic() + duration
+    while not job.wait(LOOK_SECONDS):
+        show(0, 0, f"{number(sum(t['tuples_in'] for t in job.totals().values()))} tuples processed")
+        if until is not None and time.monotonic() >= until:
+            job.stop()
+            return
+
+
+def summarise(job: Job, seconds: float) -> dict[str, Any]:
+    """What the job did, in figures that its metric log can prove."""
+    from penstock.model.files import plan_document
+
+    totals = job.totals()
+    plan = job.plan
+    sources = [task for task, counts in totals.items() if not counts["tuples_in"] and counts["tuples_out"]]
+    read = sum(totals[task]["tuples_out"] for task in sources)
+    nodes = {worker.index: worker.node for worker in job.places}
+    return {
+        "penstock": 1,
+        "app": job.name,
+        "seconds": round(seconds, 3),
+        "tuples_read": read,
+        "tuples_per_second": round(read / seconds, 1),
+        "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
+        "workers": len(set(job.worker_of.values())),
+        "nodes": len({nodes[w] for w in job.worker_of.values()}),
+        "ran": {task: {"worker": w, "node": nodes[w]} for task, w in job.worker_of.items()},
+        "plan": None if plan is None else plan_document(plan),
+    }
+
+
+def _print(job: Job, summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    from penstock.cli.show import rows_table
+
+    screen = console()
+    if rows:
+        screen.print(rows_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
+        screen.print()
+    if job.plan is not None:
+        screen.print(plan_table(job.plan))
+    latency = summary["latency_ms"]
+    screen.print(
+        f"{summary['app']}: {number(summary['tuples_read'])} tuples in {summary['seconds']:.1f} s "
+        f"({number(summary['tuples_per_second'])}/s), from source to sink {latency['p50']:.1f} ms (p50) and "
+        f"{latency['p99']:.1f} ms (p99), {summary['workers']} workers on {summary['nodes']} nodes"
+    )
+    for note in (*job.notes, *(job.plan.notes if job.plan is not None else ())):
+        screen.print(f"note: {note}")
