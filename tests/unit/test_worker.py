@@ -1,0 +1,170 @@
+"""Whole workers with real sockets between them: answers, deadlock, memory, draining, cancelling, errors, metrics."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worker_kit import LocalJob
+
+import penstock as ps
+from penstock.run.channel.protocol import PeerGone
+from penstock.run.layout import RunSettings
+from penstock.run.worker import Cancelled, TaskFault
+
+TEXT = ["the cat sat", "the dog sat", "a cat", "", "the end"]
+
+
+def words(lines: int, tasks: int = 2) -> ps.Topology:
+    top = ps.Topology("words")
+    source = ps.io.generator(lambda task, n: [(TEXT[i % len(TEXT)],) for i in range(task, lines, n)], "line string")
+    stream = top.source("lines", source, tasks=tasks).split("line", tasks=2)
+    stream.key_by("word").count(tasks=2).sink("out", ps.io.collect())
+    return top
+
+
+def expected(lines: int) -> Counter[str]:
+    return Counter(word for i in range(lines) for word in TEXT[i % len(TEXT)].split())
+
+
+def counted(job: LocalJob) -> dict[object, object]:
+    return {row["word"]: row["count"] for row in job.rows("out")}
+
+
+@settings(max_examples=25)
+@given(lines=st.integers(0, 300), workers=st.integers(1, 8), rows_max=st.integers(1, 10_000), data=st.data())
+def test_word_count_is_the_same_on_any_plan(lines: int, workers: int, rows_max: int, data: st.DataObject) -> None:
+    flow = words(lines).build()
+    place = {f"{o.name}/{i}": data.draw(st.integers(0, workers - 1)) for o in flow.operators for i in range(o.tasks)}
+    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, window_bytes=data.draw(st.integers(1, 5000))))
+    assert counted(job.run()) == expected(lines)
+
+
+def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock() -> None:
+    # Two workers, each with a source that feeds the other's filter: data flows in a circle between the workers.
+    top = ps.Topology("circle")
+    numbers = ps.io.generator(lambda task, n: ((i,) for i in range(task, 4000, n)), "i bigint")
+    stream = top.source("a", numbers, tasks=2).shuffle().map(lambda row: (row.i,), "i bigint", name="b", tasks=2)
+    held = threading.Event()
+
+    def slow(batch: pa.RecordBatch) -> None:
+        held.wait(0.001)  # never set: each batch takes a millisecond
+        seen.extend(batch["i"].to_pylist())
+
+    seen: list[int] = []
+    stream.sink("c", ps.io.callback(slow))
+    place = {"a/0": 0, "b/1": 0, "a/1": 1, "b/0": 1, "c/0": 0}
+    LocalJob(top.build(), 2, place, RunSettings(rows_max=64, window_bytes=1)).run()
+    assert sorted(seen) == list(range(4000))
+
+
+def test_overload_keeps_queues_within_their_windows() -> None:
+    # The source could produce for ever; the sink takes a little at a time. What waits must not grow with what was made.
+    top = ps.Topology("flood")
+    batch = pa.RecordBatch.from_pydict({"i": list(range(1000))})
+    made = 0
+
+    def flood(task: int, tasks: int) -> Iterator[pa.RecordBatch]:
+        nonlocal made
+        for _ in range(500):
+            made += 1
+            yield batch
+
+    largest = 0
+    ahead = 0
+
+    def slow(got: pa.RecordBatch) -> None:
+        nonlocal largest, ahead, taken
+        taken += got.num_rows
+        ahead = max(ahead, made * 1000 - taken)
+        largest = max(largest, *(worker._machine.statistics().queued_bytes for worker in job.workers))
+
+    taken = 0
+    top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow))
+    window = 40_000
+    job = LocalJob(top.build(), 2, {"a/0": 0, "b/0": 1}, RunSettings(rows_max=1000, window_bytes=window))
+    job.run()
+    assert taken == 500_000
+    assert largest <= window + 8_200  # one batch may overdraw the window
+    assert ahead * 8 <= 2 * (window + 8_200) + 1_000_000  # plus what the kernel's socket buffers hold
+
+
+def test_stop_drains_what_was_read() -> None:
+    top = ps.Topology("endless")
+    emitted: list[int] = []
+
+    def endless(task: int, tasks: int) -> Iterator[tuple[int]]:
+        for i in itertools.count():
+            emitted.append(i)
+            if i == 5000:
+                started.set()
+            yield (i,)
+
+    started = threading.Event()
+    source = ps.io.generator(endless, "i bigint", bounded=False)
+    top.source("a", source).filter(lambda row: row.i % 2 == 0, tasks=2).sink("out", ps.io.collect())
+    job = LocalJob(top.build(), 2).start()
+    assert started.wait(60)
+    for control in job.controls:
+        control.say("stop")
+    job.join()
+    assert job.errors == [None, None]
+    got = sorted(row["i"] for row in job.rows("out"))  # type: ignore[type-var]
+    assert got == list(range(0, 2 * len(got), 2))
+    assert len(got) >= 2500
+    assert len(emitted) - 2 * len(got) <= 2 + 4096  # at most the batch that the source was filling is not sent
+
+
+def test_cancel_ends_at_once() -> None:
+    top = ps.Topology("endless")
+    started = threading.Event()
+
+    def endless(task: int, tasks: int) -> Iterator[tuple[int]]:
+        for i in itertools.count():
+            started.set()
+            yield (i,)
+
+    top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard())
+    job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}).start()
+    assert started.wait(60)
+    for control in job.controls:
+        control.say("cancel")
+    job.join()
+    assert all(isinstance(error, Cancelled | PeerGone) for error in job.errors)
+
+
+def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
+    top = ps.Topology("fails")
+
+    def reciprocal(row: ps.Row) -> tuple[float]:
+        return (1 / row.i,)
+
+    numbers = ps.io.generator(lambda task, n: [(2,), (1,), (0,)], "i bigint")
+    top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect())
+    with pytest.raises(TaskFault) as caught:
+        LocalJob(top.build(), 2, {"a/0": 0, "invert/0": 1, "out/0": 0}).run()
+    text = str(caught.value)
+    for part in ("'invert'", "task 0", "worker 1", "'n1'", "division by zero", "i=0"):
+        assert part in text, text
+    assert "reciprocal" in caught.value.trace
+
+
+def test_metrics_count_what_flowed_and_say_where() -> None:
+    job = LocalJob(words(1000).build(), 3).run()
+    tasks = [row for control in job.controls for t in control.tables for row in t["tasks"].to_pylist()]
+    edges = [row for control in job.controls for t in control.tables for row in t["edges"].to_pylist()]
+    latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
+    total = sum(expected(1000).values())
+    assert sum(row["tuples_in"] for row in tasks if row["task"].startswith("count")) == total
+    assert sum(row["tuples_out"] for row in tasks if row["task"].startswith("lines")) == 1000
+    sent = [row for row in edges if row["source"].startswith("split")]
+    assert sum(row["tuples"] for row in sent) >= total  # counted where it leaves and, between workers, never twice
+    assert {row["node"] for row in tasks} == {"n0", "n1", "n2"}
+    assert all(row["latency_us"] >= 0 for row in latency)
+    assert {row["task"] for row in latency} == {"out/0"}
