@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import MAIN, SourceTask, TaskContext
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
@@ -259,8 +260,8 @@ class Worker:
         began = time.thread_time_ns()
         try:
             yield
-        except (TaskFault, Cancelled):
-            raise
+        except PeerGone:
+            raise  # met while sending what the task emitted; not the task's fault
         except Exception as error:
             raise TaskFault(self._share.tasks[t], self._me, self._node, error) from error
         self.meters.cpu_ns[t] += time.thread_time_ns() - began
