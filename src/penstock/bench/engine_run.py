@@ -1,0 +1,109 @@
+"""A dataflow on worker processes of this machine, timed: what Spark launches, without Spark's start-up in the figures.
+
+The processes run the same `Worker` over the same sockets as in a Spark job. Time counts from the moment at which all
+workers are connected and ready to that at which the last one has finished.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+
+import pyarrow as pa
+
+from penstock.errors import InternalError
+from penstock.run.channel.socket import listen
+from penstock.run.dataflow import Dataflow
+from penstock.run.layout import RunSettings
+from penstock.run.links import WorkerPlace
+from penstock.run.meters import percentile
+from penstock.run.worker import Deployment, Worker
+
+LIMIT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What one run took."""
+
+    seconds: float
+    cpu_seconds: float
+    tuples_in: Mapping[str, int]  # by operator
+    latency_us: tuple[tuple[int, int], ...]  # (bucket, batches)
+
+    def latency_ms(self, fraction: float) -> float:
+        """A percentile of the batches' way from source to sink."""
+        return percentile(self.latency_us, fraction) / 1000
+
+
+class _Recorder:
+    """Keeps the metric rows of one worker instead of sending them to a driver."""
+
+    def __init__(self) -> None:
+        self._quiet, self._never = multiprocessing.Pipe()
+        self.tuples_in: dict[str, int] = {}
+        self.latency: dict[int, int] = {}
+
+    def fileno(self) -> int:
+        """Never readable: nobody commands here."""
+        return self._quiet.fileno()
+
+    def commands(self) -> list[str]:
+        """None."""
+        return []
+
+    def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
+        """Add up what matters to a benchmark."""
+        for row in tables["tasks"].to_pylist():
+            operator = row["task"].rpartition("/")[0]
+            self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
+        for row in tables["latency"].to_pylist():
+            self.latency[row["latency_us"]] = self.latency.get(row["latency_us"], 0) + row["batches"]
+
+
+def timed_run(dataflow: Dataflow, worker_of: Mapping[str, int], settings: RunSettings | None = None) -> Timed:
+    """Run to the end on as many forked processes as `worker_of` names."""
+    count = max(worker_of.values()) + 1
+    context = multiprocessing.get_context("fork")
+    listeners = [listen("127.0.0.1") for _ in range(count)]
+    places = tuple(WorkerPlace(w, "local", "127.0.0.1", s.getsockname()[1]) for w, s in enumerate(listeners))
+    deployment = Deployment("bench", places, worker_of, settings or RunSettings())
+    key, ready = secrets.token_bytes(32), context.Barrier(count)
+    pipes = [context.Pipe(duplex=False) for _ in range(count)]
+
+    def body(w: int, barrier: Barrier, pipe: Connection) -> None:
+        recorder = _Recorder()
+        worker = Worker(dataflow, deployment, w, recorder, {"deliver": lambda name, batch: None, "job": "bench"})
+        barrier.wait()
+        began = time.monotonic()
+        worker.run(listeners[w], key)
+        pipe.send((began, time.monotonic(), time.process_time(), recorder.tuples_in, list(recorder.latency.items())))
+
+    processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
+    for process in processes:
+        process.start()
+    answers = []
+    for reader, _ in pipes:
+        if not reader.poll(LIMIT_SECONDS):
+            for process in processes:
+                process.kill()
+            msg = f"a benchmark worker gave no answer within {LIMIT_SECONDS:g} s"
+            raise InternalError(msg)
+        answers.append(reader.recv())
+    for process in processes:
+        process.join()
+    tuples: dict[str, int] = {}
+    for _, _, _, counted, _ in answers:
+        for operator, rows in counted.items():
+            tuples[operator] = tuples.get(operator, 0) + rows
+    return Timed(
+        max(a[1] for a in answers) - min(a[0] for a in answers),
+        sum(a[2] for a in answers),
+        tuples,
+        tuple(entry for a in answers for entry in a[4]),
+    )
