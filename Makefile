@@ -27,8 +27,8 @@ demo: $(VENV)/.stamp ## the main job: every scheduler on the top-frequent-routes
 test: $(VENV)/.stamp lint types unit ## everything CI runs
 
 lint: $(VENV)/.stamp ## ruff
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 
 types: $(VENV)/.stamp ## mypy, strict
 	$(BIN)/mypy

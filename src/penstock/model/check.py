@@ -38,7 +38,7 @@ def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Prof
 
 
 def _exceeds(amount: float, limit: float) -> bool:
-    return amount > limit + TOLERANCE * max(1.0, limit)
+    return amount > limit * (1 + TOLERANCE)
 
 
 def _assignment_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:

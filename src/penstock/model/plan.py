@@ -29,6 +29,7 @@ class Plan:
     max_utilisation: float  # load over capacity on the fullest node
     assignment: Mapping[str, Slot]
     notes: tuple[str, ...] = ()  # what the scheduler wants its reader to know, e.g. capped workers
+    faults: tuple[str, ...] = ()  # why it must not be deployed; empty unless overload was asked for
 
     @property
     def gap(self) -> float:
