@@ -16,7 +16,7 @@ from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, name_faults
 NODES_MAX = 100_000
 SLOTS_MAX = 100_000
 BYTES_PER_SECOND_PER_MBPS = 125_000.0
-MAGNITUDE_MIN = 1e-6  # of a capacity or another limit: below it, rounding would outweigh it
+MAGNITUDE_MIN = 1e-12  # of a capacity or another limit; anything below is a mistake in the unit
 
 
 @dataclass(frozen=True, slots=True)

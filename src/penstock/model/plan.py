@@ -33,5 +33,5 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How far above the lower bound the cost may be, as a fraction of the cost; 0 when proved optimal."""
-        return 0.0 if self.cost <= self.lower_bound else (self.cost - self.lower_bound) / self.cost
+        """How much of the cost may be avoidable, as a fraction of the cost; 0 when proved optimal."""
+        return 0.0 if self.cost <= max(self.lower_bound, 0.0) else (self.cost - self.lower_bound) / self.cost

@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
-from penstock.model.check import check_plan, constraint_violations, resource_faults
+from penstock.model.check import check_plan, resource_faults
 from penstock.model.cluster import Cluster
+from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints, TaskGraph
@@ -60,7 +61,7 @@ def place(
         notes += capped
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
     try:
-        return _certified(graph, cluster, plan, profile, problem, allow_overload)
+        return _certified(graph, cluster, plan, profile, allow_overload)
     except UnhonouredConstraints as refused:
         if scheduler != "best":
             raise
@@ -141,7 +142,6 @@ def _certified(
     cluster: Cluster,
     plan: Plan,
     profile: Profile | None,
-    problem: Problem,
     allow_overload: bool,
 ) -> Plan:
     """The plan, if its certificate holds; with overload allowed, also one that is short of a resource, saying so."""
@@ -154,7 +154,7 @@ def _certified(
         msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"
         raise InternalError(msg)
     # One node may be short of CPU, of memory and of bandwidth at once, so the sentences are counted and not the nodes.
-    if allow_overload and len(faults) == len(list(resource_faults(problem.graph, cluster, plan))):
+    if allow_overload and len(faults) == len(list(resource_faults(graph, cluster, plan, profile))):
         return replace(plan, faults=tuple(faults), proved_optimal=False)
     msg = f"scheduler {plan.scheduler!r} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes"
     raise NoPlanFound(msg)
