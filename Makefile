@@ -27,8 +27,8 @@ demo: $(VENV)/.stamp ## the main job: every scheduler on the top-frequent-routes
 test: $(VENV)/.stamp lint types unit ## everything CI runs
 
 lint: $(VENV)/.stamp ## ruff
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 
 types: $(VENV)/.stamp ## mypy, strict
 	$(BIN)/mypy
@@ -41,6 +41,15 @@ bench: $(VENV)/.stamp peers ## the published table of placement figures
 
 peers: $(VENV)/.stamp ## install the partitioners that the benchmark compares with
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]' --no-build-isolation
+
+sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviour checks compiled in
+	$(BIN)/cmake -S . -B .build/sanitise -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DPENSTOCK_SANITISE=address,undefined
+	$(BIN)/cmake --build .build/sanitise
+	rm -rf .build/sanitise/package && mkdir -p .build/sanitise/package && cp -r src/penstock .build/sanitise/package/
+	cp .build/sanitise/_core*.so .build/sanitise/package/penstock/
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package tests/unit/test_core_network.py
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) .build out

@@ -66,6 +66,7 @@ class UnhonouredConstraints(UserError):
         super().__init__(
             f"scheduler {scheduler!r} does not honour constraints and its plan breaks {self.faults[0]}"
             + (f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else "")
+            + "; try --scheduler best, more nodes, or fewer constraints"
         )
 
 

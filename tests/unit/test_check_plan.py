@@ -73,11 +73,11 @@ def test_a_correct_plan_passes() -> None:
         (moved(a_0=Slot("n1", -1)), "task 'a/0' is in worker -1 of node 'n1', which has 2 slots"),
         (replace(PLAN, cost=4.0, lower_bound=4.0), "the plan states cost 4 but it is 5"),
         (replace(PLAN, max_utilisation=float("nan")), "the plan states max_utilisation nan but it is 0.833333"),
-        (replace(PLAN, lower_bound=float("nan")), "the plan's lower bound nan is above its cost 5"),
+        (replace(PLAN, lower_bound=float("nan")), "the plan's lower bound nan is not between 0 and its cost 5"),
         (replace(PLAN, inter_worker_cost=0.0), "the plan states inter_worker_cost 0 but it is 4"),
         (replace(PLAN, nodes_used=3), "the plan states nodes_used 3 but it is 2"),
         (replace(PLAN, max_utilisation=0.5), "the plan states max_utilisation 0.5 but it is 0.833333"),
-        (replace(PLAN, lower_bound=5.1), "the plan's lower bound 5.1 is above its cost 5"),
+        (replace(PLAN, lower_bound=5.1), "the plan's lower bound 5.1 is not between 0 and its cost 5"),
         (
             replace(PLAN, lower_bound=4.5),
             "the plan says it is proved optimal but cost 5 is above its lower bound 4.5",

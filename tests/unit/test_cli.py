@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +44,9 @@ Run = Callable[..., Outcome]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def invoke(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["penstock", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
+        status = cli.run_command()
         captured = capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+        return Outcome(status, captured.out, captured.err)
 
     return invoke
 
@@ -120,11 +122,11 @@ def test_check_json_lists_the_faults(run: Run, tmp_path: Path) -> None:
         (("place", "TOPOLOGY", "3x0.9"), ("'a/0'", "load 1", "0.9", "split the operator")),
         (("place", "TOPOLOGY", "1x2"), ("3.5", "offers 2", "1.5 short")),
         (("place", "TOPOLOGY", "2x4", "--scheduler", "magic"), ("unknown scheduler 'magic'", "known: even")),
-        (("place", "TOPOLOGY", "2x4", "--theta", "-1"), ("--theta is -1",)),
-        (("place", "TOPOLOGY", "2x4", "--theta", "nan"), ("--theta is nan",)),
+        (("place", "TOPOLOGY", "2x4", "--theta", "-1"), ("theta is -1",)),
+        (("place", "TOPOLOGY", "2x4", "--theta", "nan"), ("theta is nan",)),
         (("place", "TOPOLOGY", "2x4", "--theta", "soon"), ("--theta", "soon")),
-        (("place", "TOPOLOGY", "2x4", "--seed", "-1"), ("--seed is -1",)),
-        (("place", "TOPOLOGY", "2x4", "--tasks-per-worker", "0"), ("--tasks-per-worker is 0",)),
+        (("place", "TOPOLOGY", "2x4", "--seed", "-1"), ("seed is -1",)),
+        (("place", "TOPOLOGY", "2x4", "--tasks-per-worker", "0"), ("tasks_per_worker is 0",)),
         (("place", "TOPOLOGY", "2x4", "--set", "alfa"), ("NAME=VALUE",)),
         (("place", "TOPOLOGY", "2x4", "--set", "colour=red", "--scheduler", "even"), ("unknown setting 'colour'",)),
         (("place", "TOPOLOGY", "2x4", "--profile", "none.json"), ("cannot read none.json",)),
@@ -200,6 +202,68 @@ def test_every_verb_has_help(run: Run) -> None:
         outcome = run(verb, "--help")
         assert outcome.status == 0
         assert "Usage" in outcome.out
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(run: Run, tmp_path: Path) -> None:
+    operators = [{"name": "[bold]evil", "tasks": 1}, {"name": ":smile:", "tasks": 1}, {"name": "[link=x]y", "tasks": 1}]
+    path = topology_file(tmp_path, name="[/x]", operators=operators, streams=[])
+    for verb in (("place", path, "2x4", "-s", "even"), ("compare", path, "2x4", "--schedulers", "even")):
+        outcome = run(*verb)
+        assert (outcome.status, outcome.err) == (0, "")
+    for operator in operators:
+        assert str(operator["name"]) in run("place", path, "2x4", "-s", "even").out
+
+
+def test_what_is_no_file_is_not_written_over(run: Run, tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert run("place", topology_file(tmp_path), "2x4", "-s", "even", "-o", link).status == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["scheduler"] == "even"
+    os.mkfifo(tmp_path / "fifo")
+    assert_one_line(
+        run("place", topology_file(tmp_path), "2x4", "-s", "even", "-o", tmp_path / "fifo"), "not a regular"
+    )
+    outcome = run("place", topology_file(tmp_path), "2x4", "-s", "even", "-o", tmp_path / "p.json", "--plot", "bad.txt")
+    assert_one_line(outcome, "bad.txt", ".png")
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_plans_short_of_memory_are_not_ranked_among_those_that_hold(run: Run, tmp_path: Path) -> None:
+    operators = [{"name": "a", "tasks": 2, "memory_mb": 600}, {"name": "b", "tasks": 2, "memory_mb": 600}]
+    path = topology_file(tmp_path, operators=operators)
+    cluster = tmp_path / "c.json"
+    nodes = [{"name": f"n{i}", "capacity": 4, "memory_mb": 1300} for i in range(3)]
+    cluster.write_text(json.dumps({"nodes": nodes}))
+    outcome = run("compare", path, cluster, "--schedulers", "t3,best", "--format", "json")
+    rows = {row["scheduler"]: row for row in outcome.document["rows"]}  # type: ignore[attr-defined]
+    assert "holds 2400 MB" in rows["t3"]["faults"][0]
+    assert rows["best"]["faults"] == []
+    assert run("compare", path, cluster, "--schedulers", "t3,best").out.splitlines()[2].startswith("best")
+
+
+def test_best_keeps_constraints_that_another_scheduler_happens_to_keep(run: Run, tmp_path: Path) -> None:
+    constraints = [{"type": "separate-nodes", "operators": ["b/0", "b/1"]}]
+    outcome = run("place", topology_file(tmp_path, constraints=constraints), "2x4", "--format", "json")
+    assert outcome.status == 0
+    assert "keeps the constraints" in str(outcome.document["notes"])
+
+
+def interruptible(pid: int) -> bool:
+    """Whether the command has got as far as opening its pipe."""
+    return any("pipe:" in os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").glob("[3-9]"))
+
+
+def test_an_interrupt_ends_a_native_search_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock", "place", "star:2000", "300x8", "--theta", "600", "--set", "effort=1e6"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    deadline = time.monotonic() + 60
+    while not interruptible(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "penstock: stopped\n")
 
 
 def test_the_installed_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -164,9 +164,9 @@ def test_the_shorthand_and_the_cluster_file_agree(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("0x4", "has no nodes"),
-        ("2x0", "must be finite and above 0"),
-        ("2x-1", "must be finite and above 0"),
-        ("2x1e999", "must be finite and above 0"),
+        ("2x0", "must be finite, at least 1e-12 and at most 1e\\+15"),
+        ("2x-1", "must be finite, at least 1e-12 and at most 1e\\+15"),
+        ("2x1e999", "must be finite, at least 1e-12 and at most 1e\\+15"),
         ("2x1.2.3", "COUNTxCAPACITY"),
         ("999999999x1", "the limit is 100000"),
         ("cluster", "neither a file nor a shorthand"),

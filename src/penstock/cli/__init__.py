@@ -6,7 +6,10 @@ People get tables on stdout and progress on stderr; programs get one JSON docume
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -15,31 +18,60 @@ from penstock.errors import PenstockError
 app = typer.Typer(
     name="penstock",
     help="Decide where the tasks of a streaming topology run, and see how good the decision is.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
+# Verbs that start processes elsewhere must clean up after Ctrl-C; the others may end where they are.
+CLEANS_UP = frozenset({"run", "profile"})
+
+
 def main() -> None:
-    """The console script: run the verb, and turn our errors into one line and an exit status."""
+    """The console script."""
+    from penstock.cli.interrupt import exit_on_interrupt
+
+    if not CLEANS_UP & set(sys.argv[1:2]):
+        exit_on_interrupt()
+    sys.exit(run_command())
+
+
+def run_command() -> int:
+    """Run the verb that the arguments name, and turn our errors into one line and an exit status."""
     from penstock.cli import bench, check, compare, place, profile, reproduce, run, topologies
+    from penstock.cli.interrupt import STATUS_INTERRUPTED
 
     for verb in (check, place, compare, run, profile, topologies, reproduce, bench):
         verb.register(app)
     try:
         status = app(standalone_mode=False)
+        sys.stdout.flush()
     except PenstockError as error:
         status = _complain(str(error), error.exit_code)
     except typer.TyperException as error:
         status = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        status = _complain("stopped", 130)
+        status = _complain("stopped", STATUS_INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered has nowhere to go
         status = 1
-    sys.exit(status if isinstance(status, int) else 0)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = _complain(f"cannot write the output: {error.strerror or error}", 1)
+    return status if isinstance(status, int) else 0
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"penstock {importlib.metadata.version('penstock')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _complain(message: str, status: int) -> int:

@@ -86,7 +86,7 @@ def _together(
     if plan is not None:
         try:
             faults += check_plan(graph, cluster, read_plan(plan), profile)
-            facts["plan"] = str(plan)
+            facts["plan"] = f"{plan} (whether its lower bound is true cannot be checked)"
         except InvalidInput as error:
             faults += error.faults
     return faults

@@ -16,11 +16,11 @@ from penstock.cli.options import (
     TasksPerWorkerOption,
     ThetaOption,
     TopologyName,
-    make_folder,
+    require_picture,
     resolve_topology,
     scheduler_options,
 )
-from penstock.cli.show import console, number, print_json, progress_bar, rows_table
+from penstock.cli.show import above_optimum, console, number, print_json, progress_bar, rows_table
 from penstock.errors import InvalidInput
 from penstock.model.plan import Plan
 
@@ -47,12 +47,14 @@ def register(app: typer.Typer) -> None:
         from penstock.optimise.door import compare as decide
         from penstock.optimise.place import SCHEDULERS, find_scheduler
 
-        names = [name.strip() for name in schedulers.split(",")] if schedulers is not None else list(SCHEDULERS)
+        given = [name.strip() for name in schedulers.split(",")] if schedulers is not None else SCHEDULERS
+        names = list(dict.fromkeys(given))
         for name in names:
             find_scheduler(name)
         graph, nodes = resolve_topology(topology), parse_cluster(cluster)
         measured = read_profile(profile, graph) if profile is not None else None
         options = scheduler_options(theta, tasks_per_worker, seed, None)
+        require_picture(plot)
         with progress_bar("comparing") as show:
             plans, failures = decide(graph, nodes, names, profile=measured, options=options, progress=show)
         if plot is not None:
@@ -61,7 +63,6 @@ def register(app: typer.Typer) -> None:
                 raise InvalidInput(msg)
             from penstock.observe.placement_picture import draw_placements
 
-            make_folder(plot)
             draw_placements(graph, nodes, plans, plot, profile=measured)
         if output is Format.json:
             rows = [plan_document(plan, with_assignment=False) for plan in plans]
@@ -77,16 +78,15 @@ def register(app: typer.Typer) -> None:
 
 def comparison_table(plans: list[Plan], failures: dict[str, str]) -> object:
     """Cheapest first; plans that overload a node after those that hold, failures last."""
-    holding = [plan.cost for plan in plans if plan.max_utilisation <= 1 + 1e-9]
-    least = min(holding, default=0.0)
+    least = min((plan.cost for plan in plans if not plan.faults), default=0.0)
     rows = []
-    for plan in sorted(plans, key=lambda p: (p.max_utilisation > 1 + 1e-9, p.cost, p.inter_worker_cost)):
+    for plan in sorted(plans, key=lambda p: (bool(p.faults), p.cost, p.inter_worker_cost)):
         ratio = f"{plan.cost / least:.2f}" if least > 0 else ("1.00" if plan.cost == 0 else "-")
         note = "proved optimal" if plan.proved_optimal else ""
-        if plan.max_utilisation > 1 + 1e-9:
-            note = "overloads a node: not deployable"
+        if plan.faults:
+            note = f"not deployable: {plan.faults[0]}"
         elif plan.lower_bound > 0 and not plan.proved_optimal:
-            note = f"within {plan.gap:.1%} of the optimum"
+            note = above_optimum(plan)
         figures = (number(plan.cost), ratio, number(plan.inter_worker_cost), str(plan.nodes_used))
         rows.append((plan.scheduler, *figures, f"{plan.max_utilisation:.0%}", f"{plan.seconds:.3f}", note))
     rows += [(name, "-", "-", "-", "-", "-", "-", reason) for name, reason in failures.items()]

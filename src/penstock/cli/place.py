@@ -17,7 +17,7 @@ from penstock.cli.options import (
     TasksPerWorkerOption,
     ThetaOption,
     TopologyName,
-    make_folder,
+    require_picture,
     resolve_topology,
     scheduler_options,
 )
@@ -53,19 +53,22 @@ def register(app: typer.Typer) -> None:
         graph, nodes = resolve_topology(topology), parse_cluster(cluster)
         measured = read_profile(profile, graph) if profile is not None else None
         options = scheduler_options(theta, tasks_per_worker, seed, settings)
+        require_picture(plot)
         plan = decide(graph, nodes, scheduler, profile=measured, options=options, allow_overload=allow_overload)
-        if out is not None:
-            write_plan(plan, out)
         if plot is not None:
             from penstock.observe.placement_picture import draw_placements
 
-            make_folder(plot)
             draw_placements(graph, nodes, [plan], plot, profile=measured)
+        if out is not None:
+            write_plan(plan, out)
         if output is Format.json:
             print_json(plan_document(plan))
             return
         screen = console()
         screen.print(plan_table(plan))
         screen.print(plan_summary(plan))
-        for note in plan.notes:
+        for note in (*plan.notes, *(f"not deployable: {fault}" for fault in plan.faults)):
             screen.print(f"note: {note}")
+        for what, path in (("plan", out), ("picture", plot)):
+            if path is not None:
+                screen.print(f"{what}: {path}")

@@ -30,9 +30,10 @@ def print_json(document: object) -> None:
 
 
 def console() -> Console:
-    """Stdout; as wide as the terminal, and wide enough for our tables when it is none."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=max(out.width, 110))
+    """Stdout, as wide as the terminal and wide enough for our tables when it is none; names are never markup."""
+    width = Console().width
+    wide = None if sys.stdout.isatty() else max(width, 110)
+    return Console(highlight=False, markup=False, emoji=False, width=wide)
 
 
 def number(value: float) -> str:
@@ -44,19 +45,27 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def plan_table(plan: Plan, tasks_shown_max: int = 12) -> Table:
-    """A plan, one row per worker that is in use."""
+def plan_table(plan: Plan, tasks_shown_max: int = 12, workers_shown_max: int = 200) -> Table:
+    """A plan, one row per worker that is in use, as far as people read."""
     table = Table(title=None, box=None, pad_edge=False)
     for heading in ("node", "worker", "tasks", ""):
         table.add_column(heading, overflow="fold", justify="right" if heading in {"worker", "tasks"} else "left")
     by_slot: dict[tuple[str, int], list[str]] = {}
     for task, slot in plan.assignment.items():
         by_slot.setdefault((slot.node, slot.worker), []).append(task)
-    for (node, worker), tasks in sorted(by_slot.items(), key=lambda item: (len(item[0][0]), item[0])):
+    rows = sorted(by_slot.items(), key=lambda item: (len(item[0][0]), item[0]))
+    for (node, worker), tasks in rows[:workers_shown_max]:
         hidden = len(tasks) - tasks_shown_max
         shown = " ".join(tasks[:tasks_shown_max]) + (f" and {hidden} more" if hidden > 0 else "")
         table.add_row(node, str(worker), str(len(tasks)), shown)
+    if len(rows) > workers_shown_max:
+        table.add_row("...", "", "", f"and {len(rows) - workers_shown_max} more workers; --format json has them all")
     return table
+
+
+def above_optimum(plan: Plan) -> str:
+    """How far the plan can be from the optimum, seen from the optimum."""
+    return f"at most {plan.cost / plan.lower_bound - 1:.1%} above the optimum"
 
 
 def plan_summary(plan: Plan) -> str:
@@ -64,7 +73,7 @@ def plan_summary(plan: Plan) -> str:
     if plan.proved_optimal:
         quality = "proved optimal"
     elif plan.lower_bound > 0:
-        quality = f"at most {plan.gap:.1%} above the optimum (bound {number(plan.lower_bound)})"
+        quality = f"{above_optimum(plan)} (bound {number(plan.lower_bound)})"
     else:
         quality = "no bound known"
     return (

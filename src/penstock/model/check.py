@@ -2,74 +2,111 @@
 
 Every task is placed once, on a node that exists, in a worker that the node has a slot for; no node carries more load
 or memory, sends or receives more than it can; every constraint holds; and every figure that the plan states is true.
-It shares no code with `optimise`, so that a mistake there cannot hide here.
+It reads topology and profile for itself (`_read`) and shares no code with `optimise` or with the task graph that the
+optimisers work on, so that a mistake there cannot hide here. What it cannot check is that a lower bound is true: that
+is the scheduler's claim, and only its consistency with the cost is looked at.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
-from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together, names_in, tasks_named
-from penstock.model.plan import Plan, Slot
+from penstock.model.constraint_check import constraint_violations
+from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 
 TOLERANCE = 1e-9  # relative: sums of floats taken in another order differ by this much and no more
-COST_TOLERANCE = 1e-6
+BOUND_TOLERANCE = 1e-6  # relative: how near a bound must come to a cost to prove it
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What the tasks need and send, straight from the files."""
+
+    load: dict[str, float]
+    memory_mb: dict[str, float]
+    traffic: list[tuple[list[str], list[str], NDArray[np.float64]]]  # senders, receivers, rate of each pair
 
 
 def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Profile | None = None) -> list[str]:
     """Every way in which the plan is wrong, one sentence each; empty when it holds."""
-    tasks = TaskGraph.expand(graph, profile)
-    faults = _assignment_faults(tasks, cluster, plan)
+    faults = graph.faults() + cluster.faults()
+    if not faults and profile is not None:
+        faults += profile.faults(graph)
+    if faults:
+        return faults
+    needs = _read(graph, profile)
+    faults = _assignment_faults(needs, cluster, plan)
     if faults:  # the rest would only repeat these
         return faults
-    faults += resource_faults(tasks, cluster, plan)
+    faults += resource_faults(graph, cluster, plan, profile)
     faults += constraint_violations(graph, plan.assignment)
-    faults += _figure_faults(tasks, cluster, plan)
+    faults += _figure_faults(needs, cluster, plan)
     return faults
 
 
+def _read(graph: OperatorGraph, profile: Profile | None) -> _Needs:
+    load: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    for operator in graph.operators:
+        for i, (cpu, size) in enumerate(zip(operator.loads(), operator.memories_mb(), strict=True)):
+            load[f"{operator.name}/{i}"], memory[f"{operator.name}/{i}"] = cpu, size
+    tasks_of = {operator.name: [f"{operator.name}/{i}" for i in range(operator.tasks)] for operator in graph.operators}
+    traffic = []
+    for stream in graph.streams:
+        pairs = (len(tasks_of[stream.source]), len(tasks_of[stream.target]))
+        rate = np.broadcast_to(np.asarray(stream.rate, dtype=np.float64), pairs)
+        traffic.append((tasks_of[stream.source], tasks_of[stream.target], rate))
+    if profile is not None:
+        load.update({task: measured.load for task, measured in profile.tasks.items()})
+        memory.update({t: m.memory_mb for t, m in profile.tasks.items() if m.memory_mb is not None})
+        if profile.edges:
+            traffic = [([e.source], [e.target], np.array([[e.rate]])) for e in profile.edges]
+    return _Needs(load, memory, traffic)
+
+
 def _exceeds(amount: float, limit: float) -> bool:
-    return amount > limit + TOLERANCE * max(1.0, limit)
+    return amount > limit * (1 + TOLERANCE)
 
 
-def _assignment_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
-    wanted, given = set(tasks.ids), set(plan.assignment)
-    faults = [f"task {task!r} is not placed" for task in tasks.ids if task not in given]
-    faults += [f"task {task!r} is placed but the topology has no such task" for task in sorted(given - wanted)]
+def _assignment_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> list[str]:
+    faults = [f"task {task!r} is not placed" for task in needs.load if task not in plan.assignment]
+    strays = sorted(task for task in plan.assignment if task not in needs.load)
+    faults += [f"task {task!r} is placed but the topology has no such task" for task in strays]
     slots = {node.name: node.workers_max for node in cluster.nodes}
     for task, (node, worker) in plan.assignment.items():
         if node not in slots:
             faults.append(f"task {task!r} is on node {node!r}, which the cluster lacks")
-        elif not 0 <= worker < slots[node]:
+        elif not isinstance(worker, int) or not 0 <= worker < slots[node]:
             faults.append(f"task {task!r} is in worker {worker} of node {node!r}, which has {slots[node]} slots")
     return faults
 
 
-def resource_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[str]:
+def resource_faults(
+    graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Profile | None = None
+) -> Iterator[str]:
     """Every node of which a complete assignment asks more CPU, memory or bandwidth than it has."""
-    load: dict[str, list[float]] = defaultdict(list)
-    memory: dict[str, list[float]] = defaultdict(list)
-    for i, task in enumerate(tasks.ids):
-        load[plan.assignment[task].node].append(float(tasks.load[i]))
-        memory[plan.assignment[task].node].append(float(tasks.memory_mb[i]))
+    needs = _read(graph, profile)
     number = {node.name: k for k, node in enumerate(cluster.nodes)}
-    place = np.array([number[plan.assignment[task].node] for task in tasks.ids], dtype=np.int64)
-    crossing = place[tasks.source] != place[tasks.target]
-    sent = np.bincount(place[tasks.source[crossing]], tasks.rate[crossing], minlength=len(number))
-    received = np.bincount(place[tasks.target[crossing]], tasks.rate[crossing], minlength=len(number))
+    sent, received = np.zeros(len(number)), np.zeros(len(number))
+    for senders, receivers, rate in needs.traffic:
+        out = np.array([number[plan.assignment[task].node] for task in senders])
+        into = np.array([number[plan.assignment[task].node] for task in receivers])
+        crossing = np.where(out[:, None] != into[None, :], rate, 0.0)
+        np.add.at(sent, out, crossing.sum(axis=1))
+        np.add.at(received, into, crossing.sum(axis=0))
+    load, memory = _per_node(needs.load, plan), _per_node(needs.memory_mb, plan)
     for k, node in enumerate(cluster.nodes):
-        if _exceeds(carried := math.fsum(load[node.name]), node.capacity):
+        if _exceeds(carried := load.get(node.name, 0.0), node.capacity):
             yield f"node {node.name!r} carries load {carried:g} but its capacity is {node.capacity:g}"
-        if node.memory_mb is not None and _exceeds(held := math.fsum(memory[node.name]), node.memory_mb):
+        if node.memory_mb is not None and _exceeds(held := memory.get(node.name, 0.0), node.memory_mb):
             yield f"node {node.name!r} holds {held:g} MB but its memory is {node.memory_mb:g} MB"
         if node.bandwidth_mbps is not None:
             limit = node.bandwidth_mbps * BYTES_PER_SECOND_PER_MBPS
@@ -78,99 +115,43 @@ def resource_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[
                     yield f"node {node.name!r} {verb} {amount:g} B/s but its bandwidth is {limit:g} B/s"
 
 
-def _figure_faults(tasks: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[str]:
-    where = [plan.assignment[task] for task in tasks.ids]
-    between_nodes: list[float] = []
-    between_workers: list[float] = []
-    for a, b, rate in zip(tasks.source.tolist(), tasks.target.tolist(), tasks.rate.tolist(), strict=True):
-        if where[a].node != where[b].node:
-            between_nodes.append(rate)
-        elif where[a].worker != where[b].worker:
-            between_workers.append(rate)
-    load: dict[str, float] = defaultdict(float)
-    for i, slot in enumerate(where):
-        load[slot.node] += tasks.load[i]
+def _per_node(needs: dict[str, float], plan: Plan) -> dict[str, float]:
+    by_node: dict[str, list[float]] = {}
+    for task, amount in needs.items():
+        by_node.setdefault(plan.assignment[task].node, []).append(amount)
+    return {node: math.fsum(amounts) for node, amounts in by_node.items()}
+
+
+def _figure_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> Iterator[str]:
+    between_nodes, between_workers, total = _costs(needs, plan)
+    load = _per_node(needs.load, plan)
+    fullest = max(load.get(node.name, 0.0) / node.capacity for node in cluster.nodes)
     figures = {
-        "cost": (plan.cost, math.fsum(between_nodes)),
-        "inter_worker_cost": (plan.inter_worker_cost, math.fsum(between_workers)),
-        "nodes_used": (plan.nodes_used, len({slot.node for slot in where})),
-        "max_utilisation": (plan.max_utilisation, max(load[node.name] / node.capacity for node in cluster.nodes)),
+        "cost": (plan.cost, between_nodes, total),
+        "inter_worker_cost": (plan.inter_worker_cost, between_workers, total),
+        "nodes_used": (plan.nodes_used, len(load), 1.0),
+        "max_utilisation": (plan.max_utilisation, fullest, fullest),
     }
-    for name, (stated, true) in figures.items():
-        if not abs(stated - true) <= COST_TOLERANCE * max(1.0, abs(true)):  # worded so that nan fails
+    for name, (stated, true, scale) in figures.items():
+        if not abs(stated - true) <= TOLERANCE * scale:  # worded so that nan fails
             yield f"the plan states {name} {stated:g} but it is {true:g}"
-    if not plan.lower_bound <= plan.cost + COST_TOLERANCE * max(1.0, plan.cost):
-        yield f"the plan's lower bound {plan.lower_bound:g} is above its cost {plan.cost:g}"
-    if plan.proved_optimal and plan.gap > COST_TOLERANCE:
+    if not 0 <= plan.lower_bound <= plan.cost + TOLERANCE * total:
+        yield f"the plan's lower bound {plan.lower_bound:g} is not between 0 and its cost {plan.cost:g}"
+    elif plan.proved_optimal and plan.cost - plan.lower_bound > BOUND_TOLERANCE * plan.cost:
         yield f"the plan says it is proved optimal but cost {plan.cost:g} is above its lower bound {plan.lower_bound:g}"
 
 
-def constraint_violations(graph: OperatorGraph, assignment: Mapping[str, Slot]) -> list[str]:
-    """Every constraint that a complete assignment breaks, one sentence each."""
-    tasks_of = {operator.name: operator.tasks for operator in graph.operators}
-    faults: list[str] = []
-    for position, constraint in enumerate(graph.constraints):
-        slots = {n: [assignment[task] for task in tasks_named(n, tasks_of) or ()] for n in names_in(constraint)}
-        broken = _broken(constraint, slots, assignment, tasks_of)
-        faults += [f"constraint {position} ({constraint.type}): {fault}" for fault in broken]
-    return faults
-
-
-def _broken(
-    constraint: Constraint, slots: Mapping[str, list[Slot]], assignment: Mapping[str, Slot], tasks_of: Mapping[str, int]
-) -> Iterator[str]:
-    match constraint:
-        case Resource(operator=name, nodes=nodes):
-            for stray in sorted({slot.node for slot in slots[name]} - set(nodes)):
-                yield f"{name!r} runs on {stray!r}, which is not among {', '.join(nodes)}"
-        case Together(where=where, operators=names):
-            places = {_place(slot, where) for name in names for slot in slots[name]}
-            if len(places) > 1:
-                yield f"{', '.join(names)} must share one {where} but use {len(places)}"
-        case Apart(where=where, operators=names):
-            for a, b in itertools.combinations(names, 2):
-                if shared := {_place(slot, where) for slot in slots[a]} & {_place(slot, where) for slot in slots[b]}:
-                    yield f"{a!r} and {b!r} share {where} {_show(min(shared))}"
-        case Dedicated(where=where, operator=name):
-            own = set(tasks_named(name, tasks_of) or ())
-            mine = {_place(assignment[task], where) for task in own}
-            for task, slot in assignment.items():
-                if task not in own and _place(slot, where) in mine:
-                    yield f"{task!r} shares {where} {_show(_place(slot, where))} with {name!r}"
-        case Replicas(groups=groups, isomorphic=isomorphic):
-            yield from _broken_replicas(groups, isomorphic, assignment, tasks_of)
-
-
-def _place(slot: Slot, where: str) -> tuple[str, int]:
-    return (slot.node, slot.worker if where == "worker" else -1)
-
-
-def _show(place: tuple[str, int]) -> str:
-    return repr(place[0]) if place[1] < 0 else f"{place[1]} of {place[0]!r}"
-
-
-def _broken_replicas(
-    groups: tuple[tuple[str, ...], ...], isomorphic: bool, assignment: Mapping[str, Slot], tasks_of: Mapping[str, int]
-) -> Iterator[str]:
-    members = [[task for name in group for task in tasks_named(name, tasks_of) or ()] for group in groups]
-    group_of = {task: g for g, tasks in enumerate(members) for task in tasks}
-    nodes = [{assignment[task].node for task in tasks} for tasks in members]
-    for a, b in itertools.combinations(range(len(groups)), 2):
-        if shared := nodes[a] & nodes[b]:
-            yield f"groups {a} and {b} share node {min(shared)!r}"
-    held: dict[Slot, set[int | None]] = defaultdict(set)
-    for task, slot in assignment.items():
-        held[slot].add(group_of.get(task))
-    for slot, kinds in held.items():
-        if len(kinds) > 1:
-            yield f"worker {slot.worker} of {slot.node!r} mixes a group with tasks outside it"
-    if isomorphic:
-        shapes = {_shape([assignment[task] for task in tasks]) for tasks in members}
-        if len(shapes) > 1:
-            yield "the groups are isomorphic but are cut into workers differently"
-
-
-def _shape(slots: list[Slot]) -> tuple[int, ...]:
-    """The partition of positions into workers, with workers numbered by first appearance."""
-    numbers: dict[Slot, int] = {}
-    return tuple(numbers.setdefault(slot, len(numbers)) for slot in slots)
+def _costs(needs: _Needs, plan: Plan) -> tuple[float, float, float]:
+    """Traffic between nodes, between workers of the same node, and of the whole topology."""
+    nodes: dict[str, int] = {}
+    slots: dict[tuple[str, int], int] = {}
+    node_of = {task: nodes.setdefault(slot.node, len(nodes)) for task, slot in plan.assignment.items()}
+    slot_of = {task: slots.setdefault(slot, len(slots)) for task, slot in plan.assignment.items()}
+    between_nodes, between_slots, total = [0.0], [0.0], [0.0]
+    for senders, receivers, rate in needs.traffic:
+        for place, found in ((node_of, between_nodes), (slot_of, between_slots)):
+            out, into = (np.array([place[task] for task in side]) for side in (senders, receivers))
+            found.append(float(np.where(out[:, None] != into[None, :], rate, 0.0).sum()))
+        total.append(float(rate.sum()))
+    across = math.fsum(between_nodes)
+    return across, math.fsum(between_slots) - across, math.fsum(total)

@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
+from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, name_faults
 
 NODES_MAX = 100_000
+SLOTS_MAX = 100_000
 BYTES_PER_SECOND_PER_MBPS = 125_000.0
+MAGNITUDE_MIN = 1e-12  # of a capacity or another limit; anything below is a mistake in the unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Node:
     @property
     def workers_max(self) -> int:
         """Worker processes that fit: the slots given, else one per whole unit of capacity and at least one."""
-        return self.slots if self.slots is not None else max(1, math.floor(self.capacity))
+        return self.slots if self.slots is not None else max(1, min(SLOTS_MAX, math.floor(self.capacity)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,15 @@ class Cluster:
 
 
 def _node_faults(node: Node) -> list[str]:
-    faults = [] if node.name else ["a node has an empty name; name it"]
+    faults = name_faults(f"node {node.name[: NAME_LENGTH_MAX + 1]!r}", node.name)
     for label, value in (
         ("capacity", node.capacity),
         ("memory_mb", node.memory_mb),
         ("bandwidth_mbps", node.bandwidth_mbps),
     ):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            faults.append(f"{label} of node {node.name!r} is {value:g}; it must be finite and above 0")
-    if node.slots is not None and node.slots < 1:
-        faults.append(f"slots of node {node.name!r} is {node.slots}; the least is 1")
+        if value is not None and not (math.isfinite(value) and MAGNITUDE_MIN <= value <= MAGNITUDE_MAX):
+            limits = f"finite, at least {MAGNITUDE_MIN:g} and at most {MAGNITUDE_MAX:g}"
+            faults.append(f"{label} of node {node.name!r} is {value:g}; it must be {limits}")
+    if node.slots is not None and not 1 <= node.slots <= SLOTS_MAX:
+        faults.append(f"slots of node {node.name!r} is {node.slots}; it must be from 1 to {SLOTS_MAX}")
     return faults

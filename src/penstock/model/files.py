@@ -53,7 +53,7 @@ def parse_cluster(text: str) -> Cluster:
     """A cluster from the shorthand `3x6,3x4,4x2`, or from the file of that name."""
     if not SHORTHAND.fullmatch(text):
         path = Path(text)
-        if not path.exists():
+        if not text or not path.exists():
             msg = f"cluster {text!r} is neither a file nor a shorthand such as 3x6,3x4,4x2"
             raise InvalidInput(msg)
         return read_cluster(path)
@@ -85,6 +85,7 @@ def plan_document(plan: Plan, *, with_assignment: bool = True) -> dict[str, obje
         "nodes_used": plan.nodes_used,
         "max_utilisation": plan.max_utilisation,
         "notes": list(plan.notes),
+        "faults": list(plan.faults),
     }
     if with_assignment:
         document["assignment"] = {task: {"node": s.node, "worker": s.worker} for task, s in plan.assignment.items()}
@@ -117,7 +118,13 @@ def write_profile(profile: Profile, path: str | Path) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    target = Path(path)
+    if not str(path):
+        msg = "cannot write a file without a name"
+        raise InvalidInput(msg)
+    target = Path(path).resolve()  # a link stays a link; what it points to is replaced
+    if target.exists() and not target.is_file():
+        msg = f"cannot write {path}: it is not a regular file"
+        raise InvalidInput(msg)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
@@ -154,7 +161,7 @@ _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "profile": ("penstock", "tasks", "edges"),
     "plan": (
         *("penstock", "scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
-        *("nodes_used", "max_utilisation", "notes", "assignment"),
+        *("nodes_used", "max_utilisation", "notes", "faults", "assignment"),
     ),
 }
 

@@ -29,8 +29,9 @@ class Plan:
     max_utilisation: float  # load over capacity on the fullest node
     assignment: Mapping[str, Slot]
     notes: tuple[str, ...] = ()  # what the scheduler wants its reader to know, e.g. capped workers
+    faults: tuple[str, ...] = ()  # why it must not be deployed; empty unless overload was asked for
 
     @property
     def gap(self) -> float:
-        """How far above the lower bound the cost may be, as a fraction of the cost; 0 when proved optimal."""
-        return 0.0 if self.cost <= self.lower_bound else (self.cost - self.lower_bound) / self.cost
+        """How much of the cost may be avoidable, as a fraction of the cost; 0 when proved optimal."""
+        return 0.0 if self.cost <= max(self.lower_bound, 0.0) else (self.cost - self.lower_bound) / self.cost

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import InvalidInput
 from penstock.model.constraints import tasks_named
-from penstock.model.topology import OperatorGraph
+from penstock.model.topology import MAGNITUDE_MAX, OperatorGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,6 @@ class Profile:
 
 
 def _fault(what: str, value: float | None) -> list[str]:
-    if value is None or (math.isfinite(value) and value >= 0):
+    if value is None or (math.isfinite(value) and 0 <= value <= MAGNITUDE_MAX):
         return []
-    return [f"{what} is {value:g}; it must be finite and 0 or more"]
+    return [f"{what} is {value:g}; it must be finite, 0 or more and at most {MAGNITUDE_MAX:g}"]

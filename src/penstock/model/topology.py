@@ -23,6 +23,7 @@ OPERATORS_MAX = 200_000
 TASKS_MAX = 1_000_000
 EDGES_MAX = 20_000_000
 NAME_LENGTH_MAX = 200
+MAGNITUDE_MAX = 1e15  # of a load, memory size or rate: sums of millions of them stay exact enough to be compared
 
 Load = float | tuple[float, ...]
 Rate = float | tuple[tuple[float, ...], ...]
@@ -113,21 +114,33 @@ def graph_faults(graph: OperatorGraph) -> list[str]:
     return faults
 
 
+def name_faults(who: str, name: str, forbidden: str = "") -> list[str]:
+    """What is wrong with a name that people will read in tables, errors and pictures."""
+    if not name.strip():
+        return [f"{who} has an empty name; name it"]
+    if len(name) > NAME_LENGTH_MAX:
+        return [f"{who} has a name of {len(name)} characters; the limit is {NAME_LENGTH_MAX}"]
+    if not name.isprintable():
+        return [f"{who} has a control character or half a character in its name; rename it"]
+    if forbidden and forbidden in name:
+        return [f"{who} contains {forbidden!r}, which separates operator and index in task ids; rename it"]
+    return []
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _number_fault(what: str, value: float) -> str | None:
-    if not math.isfinite(value):
-        return f"{what} is {value}; it must be finite"
-    return f"{what} is {value:g}; it must be 0 or more" if value < 0 else None
+    if math.isfinite(value) and 0 <= value <= MAGNITUDE_MAX:
+        return None
+    return f"{what} is {value:g}; it must be finite, 0 or more and at most {MAGNITUDE_MAX:g}"
 
 
 def _operator_faults(operator: Operator) -> list[str]:
-    who = f"operator {operator.name!r}"
+    who = f"operator {operator.name[: NAME_LENGTH_MAX + 1]!r}"
     faults: list[str] = []
-    if not operator.name or len(operator.name) > NAME_LENGTH_MAX or "/" in operator.name:
-        faults.append(f"{who} has a name that is empty, longer than {NAME_LENGTH_MAX} or contains '/'; rename it")
+    faults += name_faults(who, operator.name, forbidden="/")
     if not _is_count(operator.tasks):
         return [*faults, f"{who} has tasks {operator.tasks}; the least is 1"]
     if operator.tasks > TASKS_MAX:

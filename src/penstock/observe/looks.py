@@ -112,9 +112,13 @@ def checked_picture_path(path: Path) -> Path:
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write the figure in the format of the path's ending, making its folder."""
     checked_picture_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; a warning per letter on stderr helps nobody.
-        warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
-        figure.savefig(path, dpi=DOTS_PER_INCH, facecolor=PAPER)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            # A name in a script that the font lacks is drawn as boxes; a warning per letter on stderr helps nobody.
+            warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
+            figure.savefig(path, dpi=DOTS_PER_INCH, facecolor=PAPER)
+    except OSError as error:
+        msg = f"cannot write picture {path}: {error.strerror or error}"
+        raise InvalidInput(msg) from None
     return path

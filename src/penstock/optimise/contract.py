@@ -23,6 +23,8 @@ from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
 from penstock.model.constraints import Constraint, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
+THETA_MAX = 86_400.0
+SEED_LIMIT = 1 << 32
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
 
 
@@ -34,6 +36,17 @@ class Options:
     theta: float | None = None  # seconds allowed; None is the scheduler's own default
     tasks_per_worker: int = 5  # the papers' T
     settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+
+    def faults(self) -> list[str]:
+        """Numbers out of range, one sentence each."""
+        found: list[str] = []
+        if self.theta is not None and not (math.isfinite(self.theta) and 0 <= self.theta <= THETA_MAX):
+            found.append(f"theta is {self.theta:g}; it must be from 0 to {THETA_MAX:g} seconds")
+        if self.tasks_per_worker < 1:
+            found.append(f"tasks_per_worker is {self.tasks_per_worker}; the least is 1")
+        if not 0 <= self.seed < SEED_LIMIT:
+            found.append(f"seed is {self.seed}; it must be from 0 to {SEED_LIMIT - 1}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class Problem:
         if needed > offered:
             found.append(
                 f"the tasks need {what} {needed:g}{unit} in all but the cluster offers {offered:g}{unit}; "
-                f"it is {needed - offered:g}{unit} short: add nodes or lower {what}s"
+                f"it is {needed - offered:g}{unit} short: add nodes or give the tasks less"
             )
         return found
 
@@ -137,7 +150,7 @@ class Problem:
 
 def _with_slack(limits: list[float]) -> Floats:
     array = np.array(limits, dtype=np.float64)
-    return array + SLACK * np.maximum(1.0, np.where(np.isfinite(array), array, 1.0))
+    return array * (1 + SLACK)
 
 
 @dataclass(frozen=True, eq=False)

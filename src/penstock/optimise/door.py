@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
-from penstock.model.check import check_plan, constraint_violations, resource_faults
+from penstock.model.check import check_plan, resource_faults
 from penstock.model.cluster import Cluster
+from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
-from penstock.optimise.place import find_scheduler
+from penstock.optimise.place import SCHEDULERS, find_scheduler
 from penstock.optimise.workers import split_by_kway
 
 
@@ -39,6 +41,8 @@ def place(
     row = find_scheduler(scheduler)
     options = options or Options()
     row.require_known(options.settings)
+    if faults := options.faults():
+        raise InvalidInput(faults)
     graph.validated()
     cluster.validated()
     if profile is not None:
@@ -56,8 +60,29 @@ def place(
         worker, capped = split_by_kway(problem, placement.node, options)
         notes += capped
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
-    _certify(graph, cluster, plan, profile, problem, allow_overload)
-    return plan
+    try:
+        return _certified(graph, cluster, plan, profile, allow_overload)
+    except UnhonouredConstraints as refused:
+        if scheduler != "best":
+            raise
+        return _cheapest_that_holds(graph, cluster, profile, options, refused)
+
+
+def _cheapest_that_holds(
+    graph: OperatorGraph, cluster: Cluster, profile: Profile | None, options: Options, refused: UnhonouredConstraints
+) -> Plan:
+    """The cheapest plan of the other schedulers that keeps the constraints, which no search looks at yet."""
+    plain = Options(options.seed, options.theta, options.tasks_per_worker)
+    others = [name for name in SCHEDULERS if name != "best"]
+    plans, _ = compare(graph, cluster, others, profile=profile, options=plain)
+    holding = [plan for plan in plans if not plan.faults]
+    if not holding:
+        raise refused
+    plan = min(holding, key=lambda plan: (plan.cost, plan.inter_worker_cost))
+    told = (
+        f"taken from {plan.scheduler!r}, the cheapest plan that keeps the constraints; best does not search under them"
+    )
+    return replace(plan, scheduler="best", notes=(*plan.notes, told), seconds=sum(p.seconds for p in plans))
 
 
 def compare(
@@ -112,24 +137,24 @@ def make_plan(
     )
 
 
-def _certify(
+def _certified(
     graph: OperatorGraph,
     cluster: Cluster,
     plan: Plan,
     profile: Profile | None,
-    problem: Problem,
     allow_overload: bool,
-) -> None:
+) -> Plan:
+    """The plan, if its certificate holds; with overload allowed, also one that is short of a resource, saying so."""
     faults = check_plan(graph, cluster, plan, profile)
     if not faults:
-        return
+        return plan
     if broken := constraint_violations(graph, plan.assignment):
         raise UnhonouredConstraints(plan.scheduler, broken)
     if set(find_scheduler(plan.scheduler).looks_at) >= {"cpu", "memory", "bandwidth"}:
         msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"
         raise InternalError(msg)
     # One node may be short of CPU, of memory and of bandwidth at once, so the sentences are counted and not the nodes.
-    if allow_overload and len(faults) == len(list(resource_faults(problem.graph, cluster, plan))):
-        return
+    if allow_overload and len(faults) == len(list(resource_faults(graph, cluster, plan, profile))):
+        return replace(plan, faults=tuple(faults), proved_optimal=False)
     msg = f"scheduler {plan.scheduler!r} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes"
     raise NoPlanFound(msg)

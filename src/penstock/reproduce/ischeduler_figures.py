@@ -134,7 +134,7 @@ def _time_figure(number: int, layout: str) -> Item:
         ),
         remarks=(
             ABOUT_PHI,
-            "Published times of the optimum (stars) are those that paper 000 prints for the same cases.",
+            "Published times of the optimum (stars) are those that the T3-Scheduler paper prints for the same cases.",
         ),
         findings=what_was_fused,
     )

@@ -49,7 +49,7 @@ SCHEDULERS: dict[str, Scheduler] = {
             "ours: never worse than any of the above",
             "penstock.optimise.place.best",
             _ALL,
-            settings=("effort",),
+            settings=("effort", "effort_follows_theta"),
         ),
     )
 }

@@ -254,7 +254,10 @@ def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
     if tasks <= 64:
         return 12, int(2 * tasks * effort) + 2, 150, 100, 50
     children = int(min(CHILD_VISITS / tasks, 1.5 * tasks) * effort) + 2
-    return (24, children, 500, 300, 100) if tasks <= 400 else (16, children, 200, 300, 40)
+    wider = min(3.0, max(1.0, effort**0.5))  # long runs of a small population end in one valley
+    if tasks <= 400:
+        return int(24 * wider), children, 500, 300, 100
+    return int(16 * wider), children, 200, 300, 40
 
 
 def _by_multilevel(search: Search) -> Ints:

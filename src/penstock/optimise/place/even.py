@@ -15,8 +15,12 @@ from penstock.optimise.contract import Options, Placement, Problem
 def interleaved_slots(problem: Problem) -> list[tuple[int, int]]:
     """(node, worker) pairs in the order in which Storm hands them out."""
     by_slots = sorted(range(problem.node_count), key=lambda node: -int(problem.slots[node]))
-    deepest = int(problem.slots.max())
-    return [(node, worker) for worker in range(deepest) for node in by_slots if worker < problem.slots[node]]
+    found: list[tuple[int, int]] = []
+    for worker in range(int(problem.slots.max())):
+        found += [(node, worker) for node in by_slots if worker < problem.slots[node]]
+        if len(found) >= problem.task_count:  # later slots stay empty
+            break
+    return found
 
 
 def schedule(problem: Problem, options: Options) -> Placement:

@@ -1,0 +1,82 @@
+"""Whether an assignment keeps the constraints of its topology, and which it breaks; part of the certificate."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together, names_in, tasks_named
+from penstock.model.plan import Slot
+from penstock.model.topology import OperatorGraph
+
+
+def constraint_violations(graph: OperatorGraph, assignment: Mapping[str, Slot]) -> list[str]:
+    """Every constraint that a complete assignment breaks, one sentence each."""
+    tasks_of = {operator.name: operator.tasks for operator in graph.operators}
+    faults: list[str] = []
+    for position, constraint in enumerate(graph.constraints):
+        slots = {n: [assignment[task] for task in tasks_named(n, tasks_of) or ()] for n in names_in(constraint)}
+        broken = _broken(constraint, slots, assignment, tasks_of)
+        faults += [f"constraint {position} ({constraint.type}): {fault}" for fault in broken]
+    return faults
+
+
+def _broken(
+    constraint: Constraint, slots: Mapping[str, list[Slot]], assignment: Mapping[str, Slot], tasks_of: Mapping[str, int]
+) -> Iterator[str]:
+    match constraint:
+        case Resource(operator=name, nodes=nodes):
+            for stray in sorted({slot.node for slot in slots[name]} - set(nodes)):
+                yield f"{name!r} runs on {stray!r}, which is not among {', '.join(nodes)}"
+        case Together(where=where, operators=names):
+            places = {_place(slot, where) for name in names for slot in slots[name]}
+            if len(places) > 1:
+                yield f"{', '.join(names)} must share one {where} but use {len(places)}"
+        case Apart(where=where, operators=names):
+            for a, b in itertools.combinations(names, 2):
+                if shared := {_place(slot, where) for slot in slots[a]} & {_place(slot, where) for slot in slots[b]}:
+                    yield f"{a!r} and {b!r} share {where} {_show(min(shared))}"
+        case Dedicated(where=where, operator=name):
+            own = set(tasks_named(name, tasks_of) or ())
+            mine = {_place(assignment[task], where) for task in own}
+            for task, slot in assignment.items():
+                if task not in own and _place(slot, where) in mine:
+                    yield f"{task!r} shares {where} {_show(_place(slot, where))} with {name!r}"
+        case Replicas(groups=groups, isomorphic=isomorphic):
+            yield from _broken_replicas(groups, isomorphic, assignment, tasks_of)
+
+
+def _place(slot: Slot, where: str) -> tuple[str, int]:
+    return (slot.node, slot.worker if where == "worker" else -1)
+
+
+def _show(place: tuple[str, int]) -> str:
+    return repr(place[0]) if place[1] < 0 else f"{place[1]} of {place[0]!r}"
+
+
+def _broken_replicas(
+    groups: tuple[tuple[str, ...], ...], isomorphic: bool, assignment: Mapping[str, Slot], tasks_of: Mapping[str, int]
+) -> Iterator[str]:
+    members = [[task for name in group for task in tasks_named(name, tasks_of) or ()] for group in groups]
+    group_of = {task: g for g, tasks in enumerate(members) for task in tasks}
+    nodes = [{assignment[task].node for task in tasks} for tasks in members]
+    for a, b in itertools.combinations(range(len(groups)), 2):
+        if shared := nodes[a] & nodes[b]:
+            yield f"groups {a} and {b} share node {min(shared)!r}"
+    held: dict[Slot, set[int | None]] = defaultdict(set)
+    for task, slot in assignment.items():
+        held[slot].add(group_of.get(task))
+    for slot, kinds in held.items():
+        if len(kinds) > 1:
+            yield f"worker {slot.worker} of {slot.node!r} mixes a group with tasks outside it"
+    if isomorphic:
+        shapes = {_shape([assignment[task] for task in tasks]) for tasks in members}
+        if len(shapes) > 1:
+            yield "the groups are isomorphic but are cut into workers differently"
+
+
+def _shape(slots: list[Slot]) -> tuple[int, ...]:
+    """The partition of positions into workers, with workers numbered by first appearance."""
+    numbers: dict[Slot, int] = {}
+    return tuple(numbers.setdefault(slot, len(numbers)) for slot in slots)
