@@ -34,7 +34,7 @@ types: $(VENV)/.stamp ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(VENV)/.stamp ## pytest
-	$(BIN)/pytest -n 2 -q
+	$(BIN)/pytest -n 2 --dist loadgroup -q
 
 bench: $(VENV)/.stamp peers ## the published table of placement figures
 	$(BIN)/penstock bench place

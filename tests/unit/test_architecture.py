@@ -25,7 +25,7 @@ ALLOWED = {
     "testing": {"model"},
     "deploy": {"model", "flow", "run", "optimise"},
     "reproduce": {"model", "apps", "optimise", "observe"},
-    "bench": {"model", "apps", "optimise", "observe", "_core"},
+    "bench": {"model", "apps", "flow", "run", "optimise", "observe", "_core"},
     "cli": {"model", "apps", "optimise", "observe", "deploy", "reproduce", "bench"},
 }
 # Libraries that only the named rooms may know.
