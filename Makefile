@@ -21,7 +21,8 @@ $(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.stamp ## the main job: every scheduler on the top-frequent-routes application, with a picture
+demo: $(VENV)/.stamp ## the main job: top frequent routes on an embedded Spark cluster, and every scheduler compared on it
+	$(BIN)/penstock run routes --master 'local-cluster[3,3,1024]' --scheduler t3
 	$(BIN)/penstock compare routes 2x16,2x8 --plot out/routes.png
 
 test: $(VENV)/.stamp lint types unit ## everything CI runs

@@ -1,6 +1,6 @@
-"""Penstock decides where the tasks of a streaming topology run.
+"""Penstock: streaming dataflows in Python on Spark, which place themselves.
 
-    Topology + Cluster --(measure)--> Profile --optimise--> Plan --check_plan--> certified
+    Topology + Cluster --(measure)--> Profile --optimise--> Plan --check_plan--> certified --deploy--> Job
 
     >>> import penstock as ps
     >>> operators = (ps.Operator("lines", 2), ps.Operator("count", 2))
@@ -12,8 +12,11 @@ Rooms, each of which imports only what stands above it:
 
     errors      one tree, a class for each situation that a caller handles differently
     model       what there is: topology, cluster, constraints, profile, plan, certificate, files
+    run         inside one worker: machine, loop, tasks, routing, channels, meters
+    flow        the API in which users write dataflows
     apps        the papers' layouts and applications
     optimise    (Topology, Profile, Cluster) -> Plan: contract, schedulers, METIS and HiGHS behind doors
+    deploy      jobs on Spark; the only room that knows pyspark
     observe     pictures of plans and figures
     testing     the shipped test kit: random topologies, clusters and profiles
     reproduce   one item per published figure or table
