@@ -26,7 +26,7 @@ SHOWN_MAX = 10
 class Frame(Protocol):
     """What a Spark DataFrame offers."""
 
-    def toArrow(self) -> pa.Table:  # noqa: N802 - PySpark's name
+    def toArrow(self) -> pa.Table:
         """All rows."""
 
 

@@ -105,15 +105,24 @@ class Questions:
     expected: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
 
-    def source(self, view: str, salt: int = 0, *, tasks: int | None = None, may_be_frame: bool = False) -> DataStream:
-        """Random rows as a stream, and as a view for SQL."""
+    def source(
+        self,
+        view: str,
+        salt: int = 0,
+        *,
+        tasks: int | None = None,
+        may_be_frame: bool = False,
+        names: dict[str, str] | None = None,
+    ) -> DataStream:
+        """Random rows as a stream, and as a view for SQL; `names` are other names of columns."""
         batch = self.case.table(salt)
+        batch = batch.rename_columns([(names or {}).get(name, name) for name in SCHEMA.names])
         frame = self.frame(batch)
         frame.createOrReplaceTempView(view)
         if may_be_frame and self.case.from_frame:
             return self.topology.source(view, io.dataframe(frame))
         tasks = tasks or self.case.source_tasks
-        return self.topology.source(view, io.generator(Shares(batch), SCHEMA, tasks=tasks))
+        return self.topology.source(view, io.generator(Shares(batch), batch.schema, tasks=tasks))
 
     def frame(self, batch: pa.RecordBatch) -> DataFrame:
         """The rows for SQL."""
