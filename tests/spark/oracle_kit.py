@@ -161,13 +161,23 @@ class Questions:
         return {"plan": Plan("random", self.case.seed, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)}
 
 
+# The rows are few and the questions many: one partition, and no code generated, compiled and used once.
+QUICK_SQL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 @contextmanager
-def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """Spark SQL in one partition: the rows are few and the questions many."""
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
+def quick_questions(spark: SparkSession) -> Iterator[None]:
+    """The session with settings for small questions, and afterwards as it was."""
+    before = {name: spark.conf.get(name, None) for name in QUICK_SQL}
+    for name, value in QUICK_SQL.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, before or "200")
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

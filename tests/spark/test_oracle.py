@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, example, given, settings
-from oracle_kit import LATENESS_S, Case, Questions, cases, few_partitions
+from oracle_kit import LATENESS_S, Case, Questions, cases, quick_questions
 from pyspark.sql import SparkSession
 
 from penstock.flow.stream import DataStream
@@ -24,14 +24,14 @@ from penstock.run.operators.keyed_state import KeyState
 from penstock.run.operators.process import Emit, Stateful, Timers
 
 # Shrinking would run hundreds of jobs; the first failing case is small enough to read.
-few = settings(max_examples=5, phases=(Phase.explicit, Phase.generate))
+few = settings(max_examples=4, phases=(Phase.explicit, Phase.generate))
 one_session = pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
 LATENESS = f"{LATENESS_S} seconds"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_sql(spark: SparkSession) -> Iterator[None]:
-    with few_partitions(spark):
+    with quick_questions(spark):
         yield
 
 
