@@ -191,8 +191,9 @@ class Average : public Cells<T, Average<T>> {
         return true;
     }
 
+    // One division, so that the result is rounded once: count times unit is exact as long as it fits 53 bits.
     double show(const Cell<T>& cell) const {
-        return cell.count == 0 ? 0.0 : static_cast<double>(cell.value) / static_cast<double>(cell.count) / unit_;
+        return cell.count == 0 ? 0.0 : static_cast<double>(cell.value) / (static_cast<double>(cell.count) * unit_);
     }
 
     FixedOut output(size_t count) const { return FixedOut(Kind::Float, 8, count); }

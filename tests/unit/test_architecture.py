@@ -23,6 +23,7 @@ ALLOWED = {
     "optimise": {"model", "_core"},
     "observe": {"model"},
     "testing": {"model"},
+    "oracle": set(),
     "deploy": {"model", "flow", "run", "optimise"},
     "reproduce": {"model", "apps", "optimise", "observe"},
     "bench": {"model", "apps", "flow", "run", "optimise", "observe", "_core"},

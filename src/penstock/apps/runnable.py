@@ -32,7 +32,11 @@ def find_runnable(name: str, input_path: str | None = None) -> Topology:
     if input_path is not None:
         msg = f"--input is for built-in applications; {name!r} names its own sources"
         raise InvalidInput(msg)
-    found = getattr(_load(Path(path)), attribute, None)
+    module = _load(Path(path))
+    if not hasattr(module, attribute):
+        msg = f"{path} has no {attribute!r}; name a penstock.Topology in it, or a function that returns one"
+        raise InvalidInput(msg)
+    found = getattr(module, attribute)
     made = found() if callable(found) and not isinstance(found, Topology) else found
     if not isinstance(made, Topology):
         msg = f"{name!r} is {type(made).__name__}; it must be a penstock.Topology or a function that returns one"

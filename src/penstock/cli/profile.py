@@ -21,9 +21,10 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Turn a metric log into a profile."""
-        from penstock.deploy import build_profile, local_session
+        from penstock.deploy import build_profile, local_session, require_metric_log
         from penstock.model.files import profile_document, write_profile
 
+        require_metric_log(folder)
         measured = build_profile(local_session("local[2]"), folder)
         if out is not None:
             write_profile(measured, out)

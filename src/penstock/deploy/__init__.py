@@ -7,8 +7,16 @@
 
 from penstock.deploy.job import Job
 from penstock.deploy.preview import newest_rows
-from penstock.deploy.profile_builder import build_profile
+from penstock.deploy.profile_builder import build_profile, require_metric_log
 from penstock.deploy.session import local_session
 from penstock.deploy.submit import run_topology, start_topology
 
-__all__ = ["Job", "build_profile", "local_session", "newest_rows", "run_topology", "start_topology"]
+__all__ = [
+    "Job",
+    "build_profile",
+    "local_session",
+    "newest_rows",
+    "require_metric_log",
+    "run_topology",
+    "start_topology",
+]

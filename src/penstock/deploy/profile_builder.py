@@ -27,14 +27,20 @@ _EDGES = """
 """
 
 
-def build_profile(spark: SparkSession, folder: str | Path) -> Profile:
-    """The profile of a metric log; InvalidInput when the folder holds none."""
+def require_metric_log(folder: str | Path) -> None:
+    """Refuse a folder that holds no metric log; needs no Spark, so that a mistyped name costs no start of one."""
     for table in ("tasks", "edges"):
         path = Path(folder) / table
         if not any(path.glob("*.parquet")):
             msg = f"{folder} is no metric log: {path} holds no Parquet files; give what --metrics wrote"
             raise InvalidInput(msg)
-        spark.read.parquet(str(path)).createOrReplaceTempView(table)
+
+
+def build_profile(spark: SparkSession, folder: str | Path) -> Profile:
+    """The profile of a metric log; InvalidInput when the folder holds none."""
+    require_metric_log(folder)
+    for table in ("tasks", "edges"):
+        spark.read.parquet(str(Path(folder) / table)).createOrReplaceTempView(table)
     tasks = {row.task: TaskProfile(float(row.load)) for row in spark.sql(_TASKS).collect()}
     edges = tuple(
         EdgeProfile(row.source, row.target, float(row.rate), float(row.tuples)) for row in spark.sql(_EDGES).collect()

@@ -21,13 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.deploy.private_folder import PrivateFolder
-from penstock.errors import UnfitSession
+from penstock.errors import InvalidInput, UnfitSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN = 17
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
+_COUNT = r"[1-9]\d{0,8}"
+_MASTER = re.compile(
+    rf"local|local\[(\*|{_COUNT})(,{_COUNT})?\]|local-cluster\[{_COUNT}, ?{_COUNT}, ?{_COUNT}\]|spark://[^\s/]+:\d+\S*"
+)
 
 # Spark announces a change of level on stderr unless its gateway's logger has the root's level already.
 _LOGGING = """rootLogger.level = {level}
@@ -59,6 +63,7 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None and active.sparkContext._jsc is not None:  # a stopped context keeps its session
         return active
+    require_master(master)
     home = _private_folder().path
     # The JVM and every executor JVM read their logging from here; setLogLevel would reach the driver only.
     logging = home / "log4j2.properties"
@@ -90,6 +95,16 @@ def local_session(
     path = [entry for entry in sys.path if entry and Path(entry).is_dir()]
     session.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(path)
     return session
+
+
+def require_master(master: str) -> None:
+    """Refuse what Spark would answer with a Java stack trace, after seconds."""
+    if not _MASTER.fullmatch(master):
+        msg = (
+            f"master {master!r} is none that Penstock runs on; give local[n], local-cluster[n,c,m] (executors, "
+            "cores and MB of each) or spark://host:port"
+        )
+        raise InvalidInput(msg)
 
 
 @functools.cache

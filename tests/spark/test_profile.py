@@ -1,0 +1,140 @@
+"""From a run's metric log to a profile, and from the profile to the next plan."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.deploy import build_profile
+from penstock.errors import InvalidInput
+from penstock.flow import io
+from penstock.flow.topology import Topology
+from penstock.model.files import read_profile, write_profile
+from penstock.model.profile import Profile
+
+LINES = [f"w{i % 7} w{i % 3} end" for i in range(3000)]
+one_session = pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
+group = pytest.mark.xdist_group("local[4]")
+
+
+def lines_of(task: int, tasks: int) -> list[tuple[str]]:
+    return [(line,) for line in LINES[task::tasks]]
+
+
+def words_topology() -> Topology:
+    top = Topology("words")
+    lines = top.source("lines", io.generator(lines_of, "line string", tasks=2))
+    counts = lines.split("line", name="split", tasks=2).key_by("word").count(name="count", tasks=2)
+    counts.sink("out", io.collect())
+    return top
+
+
+@dataclass
+class Measured:
+    """A run, its log, and the profile made of it."""
+
+    folder: Path
+    profile: Profile
+    task_rows: list[dict[str, object]]
+    edge_rows: list[dict[str, object]]
+
+
+@pytest.fixture(scope="module")
+def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    folder = tmp_path_factory.mktemp("profile")
+    log = folder / "log"
+    words_topology().run(spark, scheduler="even", workers=2, metrics=str(log), interval_s=0.05)
+    profile = build_profile(spark, log)
+    write_profile(profile, folder / "profile.json")
+    tasks, edges = (pq.read_table(log / table).to_pylist() for table in ("tasks", "edges"))
+    return Measured(folder, profile, tasks, edges)
+
+
+@one_session
+def test_the_profile_knows_every_task_and_fits_the_graph(measured: Measured) -> None:
+    graph = words_topology().build().graph()
+    assert set(measured.profile.tasks) == {f"{o.name}/{i}" for o in graph.operators for i in range(o.tasks)}
+    assert measured.profile.validated(graph) is measured.profile
+    assert read_profile(measured.folder / "profile.json", graph) == measured.profile
+
+
+@one_session
+def test_loads_are_cpu_seconds_per_second(measured: Measured) -> None:
+    cpu: Counter[object] = Counter()
+    covered: Counter[object] = Counter()
+    for row in measured.task_rows:
+        cpu[row["task"]] += row["cpu_us"]  # type: ignore[assignment]
+        covered[row["task"]] += row["interval_us"]  # type: ignore[assignment]
+    loads = {task: found.load for task, found in measured.profile.tasks.items()}
+    assert loads == pytest.approx({task: cpu[task] / covered[task] for task in cpu})
+    assert all(0 <= load <= 1.01 for load in loads.values()), loads  # a task runs in one thread
+    assert loads["lines/0"] > 0
+    worker_of = {row["task"]: row["worker"] for row in measured.task_rows}
+    for worker in set(worker_of.values()):
+        together = sum(load for task, load in loads.items() if worker_of[task] == worker)
+        assert together <= 1.01, "a worker has one thread"
+
+
+@one_session
+def test_rates_say_what_went_over_every_edge(measured: Measured) -> None:
+    begin = min(row["time_us"] - row["interval_us"] for row in measured.task_rows)  # type: ignore[operator, type-var]
+    end = max(row["time_us"] for row in measured.task_rows)  # type: ignore[type-var]
+    seconds = (end - begin) / 1e6  # type: ignore[operator]
+    sent: Counter[tuple[str, str]] = Counter()
+    for edge in measured.profile.edges:
+        assert edge.tuples is not None
+        sent[edge.source.partition("/")[0], edge.target.partition("/")[0]] += edge.tuples * seconds
+        assert edge.rate >= edge.tuples, "a tuple has at least a byte"
+    words = sum(len(line.split()) for line in LINES)
+    keys = len({word for line in LINES for word in line.split()})
+    assert sent == pytest.approx({("lines", "split"): len(LINES), ("split", "count"): words, ("count", "out"): keys})
+
+
+@one_session
+def test_an_empty_folder_is_no_metric_log(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is no metric log"):
+        build_profile(spark, tmp_path)
+
+
+# -- the verbs -------------------------------------------------------------------------------------------------------
+
+
+def penstock(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+
+
+@one_session
+def test_the_verb_writes_it_and_place_accepts_it(measured: Measured) -> None:
+    done = penstock("profile", "log", "-o", "told.json", "--format", "json", folder=measured.folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((measured.folder / "told.json").read_text())
+    graph = words_topology().build().graph()
+    assert read_profile(measured.folder / "told.json", graph) == measured.profile
+    document = {
+        "penstock": 1,
+        "name": graph.name,
+        "operators": [{"name": operator.name, "tasks": operator.tasks} for operator in graph.operators],
+        "streams": [{"from": s.source, "to": s.target, "grouping": s.grouping} for s in graph.streams],
+    }
+    (measured.folder / "words.json").write_text(json.dumps(document))
+    placed = penstock(
+        "place", "words.json", "2x1", "--profile", "told.json", "--format", "json", folder=measured.folder
+    )
+    assert placed.returncode == 0, placed.stderr
+    assert set(json.loads(placed.stdout)["assignment"]) == set(measured.profile.tasks)
+
+
+def test_the_verb_complains_in_one_line(tmp_path: Path) -> None:
+    done = penstock("profile", "absent", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "absent is no metric log" in done.stderr
+    assert "Traceback" not in done.stderr
