@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <tuple>
 #include <numeric>
 #include <thread>
 
@@ -80,12 +79,20 @@ class Breeder {
         }
     }
 
-    static Clustering agreement(const std::vector<Id> &a, const std::vector<Id> &b) {
-        std::vector<Id> order(a.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::sort(order.begin(), order.end(), [&](Id x, Id y) {
-            return std::tie(a[x], b[x], x) < std::tie(a[y], b[y], y);
-        });
+    // Vertices by ascending node, otherwise in the order given (empty: their own): a counting sort.
+    std::vector<Id> sorted_by(const std::vector<Id> &node, const std::vector<Id> &order) const {
+        std::vector<Id> next(limits_.size() + 1, 0), sorted(node.size());
+        for (const Id k : node) ++next[k + 1];
+        std::partial_sum(next.begin(), next.end(), next.begin());
+        for (std::size_t i = 0; i < node.size(); ++i) {
+            const Id v = order.empty() ? static_cast<Id>(i) : order[i];
+            sorted[next[node[v]]++] = v;
+        }
+        return sorted;
+    }
+
+    Clustering agreement(const std::vector<Id> &a, const std::vector<Id> &b) const {
+        const std::vector<Id> order = sorted_by(a, sorted_by(b, {}));
         Clustering cells{std::vector<Id>(a.size()), 0};
         for (std::size_t i = 0; i < order.size(); ++i) {
             const Id v = order[i];
@@ -146,7 +153,8 @@ std::vector<Id> evolve(const Graph &graph, const Limits &limits, std::span<const
             population[k] = breeder.first(starts[k % starts.size()], Random::split(seed, static_cast<std::uint64_t>(k)));
         });
     }
-    for (const auto &start : starts) admit(population, {start, State(graph, limits, start).cost()});
+    const bool unchanged = breeding.first_sweeps == 0 && starts.size() <= population.size();  // all are in it already
+    for (const auto &start : unchanged ? std::span<const std::vector<Id>>{} : starts) admit(population, {start, State(graph, limits, start).cost()});
     Random random = Random::split(seed, 1u << 20);
     const auto size = static_cast<std::uint32_t>(population.size());
     for (Id i = 0; i < breeding.children && !cap.passed(); i += batch) {
