@@ -308,7 +308,7 @@ def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
     wider = min(3.0, max(1.0, effort**0.5))  # long runs of a small population end in one valley
     if tasks <= 400:
         return int(24 * wider), children, 500, 300, 100
-    return int(16 * wider), children, 200, 300, 40
+    return int(10 * wider), children + 6, 200, 300, 40
 
 
 def _by_multilevel(search: Search) -> Ints:
