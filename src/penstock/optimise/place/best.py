@@ -42,7 +42,7 @@ OTHERS = {
     "rstorm": (47.0, 0.0),
     "ols": (320.0, 1.0),
 }
-OTHERS_SHARE = 0.2  # of theta that all of them together may take
+OTHERS_SHARE = 0.14  # of theta that all of them together may take
 OTHERS_TASKS_MAX = 300  # to this size all of them are asked whatever theta is
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
