@@ -48,6 +48,7 @@ EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 METIS_STARTS = 8
+TASKS_PER_NODE_FEW = 10
 REPAIR_TRIES = 200_000
 REPAIR_TRIES_PER_TASK = 1_000
 PROOF_TASKS_MAX = 64
@@ -327,7 +328,9 @@ def _by_multilevel(search: Search) -> Ints:
     if len(starts) < 2:
         return starts[0] if starts else search.network.grow(order, 0)
     coarse_sweeps, fine_sweeps = int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25))
-    crossed = (len(starts), max(2, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
+    # With few tasks on a node a child's contracted graph is large, and takes half as long again.
+    least = 2 if n < TASKS_PER_NODE_FEW * search.problem.node_count else 3
+    crossed = (len(starts), max(least, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
     return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
