@@ -159,8 +159,10 @@ def build_model(problem: Problem) -> Model | None:
     return Model(classes, types, configurations, inside, numbers, needs[first], tuple(patterns))
 
 
-def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline) -> Outcome:
-    """The optimum by HiGHS, or what is known when the deadline comes.
+def solve_model(
+    problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline, nodes_max: int | None = None
+) -> Outcome:
+    """The optimum by HiGHS, or what is known when the deadline comes or `nodes_max` nodes have been searched.
 
     Plans that keep no more than `kept_to_beat` (minus infinity: no plan is known) are not looked for.
     """
@@ -183,6 +185,8 @@ def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: D
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_allow_restart", False)  # restarts tripled the time on the papers' linear layouts
     highs.setOptionValue("time_limit", deadline.remaining)
+    if nodes_max is not None:
+        highs.setOptionValue("mip_max_nodes", nodes_max)
     if np.isfinite(kept_to_beat):
         highs.setOptionValue("objective_bound", -kept_to_beat / unit)
     highs.passModel(program)
