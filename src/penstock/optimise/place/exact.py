@@ -41,7 +41,9 @@ PRICED_CUT_ROUNDS_MAX = 30
 CONTRACTION_ROUNDS_MAX = 5
 WARM_TASKS_MIN = 65  # from here on `best` finds better plans than short annealing
 WARM_SHARE = 0.3  # of theta
-WARM_TASKS_PER_SECOND = 5_000  # `best` answers no sooner
+RECOUNT_SECONDS = 4e-9  # of one entry of the adjacency
+WARM_SECONDS = 0.3  # `best` answers no sooner, and not before it has seen
+WARM_TASKS_PER_SECOND = 2_000
 TOO_MANY = "more than {limit} tasks: only quick bounds were tried"
 
 
@@ -54,7 +56,8 @@ def schedule(problem: Problem, options: Options) -> Placement:
 
 def _warm_start(problem: Problem, options: Options, theta: float) -> Ints | None:
     """The plan of `best`, where there are tasks and time enough for one, and it finds one."""
-    if problem.task_count < WARM_TASKS_MIN or WARM_SHARE * theta < problem.task_count / WARM_TASKS_PER_SECOND:
+    least = WARM_SECONDS + problem.task_count / WARM_TASKS_PER_SECOND
+    if problem.task_count < WARM_TASKS_MIN or WARM_SHARE * theta < least:
         return None
     from penstock.optimise.place import best
 
@@ -185,6 +188,9 @@ def _anneal_on(standing: Standing, small: Contraction, deadline: Deadline, seed:
 def _starts(problem: Problem, deadline: Deadline, seed: int, start: Ints | None, runs: int, moves: int) -> list[Ints]:
     """The best placement of each annealing run that found one that fits, cheapest first."""
     graph, adjacency = problem.graph, problem.graph.adjacency
+    # Every improvement is counted from scratch, and the core looks at the clock only every 65,536 moves.
+    seconds_each = RECOUNT_SECONDS * (graph.task_count + len(adjacency.weight)) / 2
+    moves = max(256, min(moves, int(deadline.remaining / runs / seconds_each)))
     given = np.empty(0, dtype=np.int32) if start is None else np.ascontiguousarray(start, dtype=np.int32)
     placements, costs = _core.starting_placements(
         adjacency.start, adjacency.neighbour, adjacency.weight, adjacency.outward, graph.load, graph.memory_mb,
