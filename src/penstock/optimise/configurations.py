@@ -83,10 +83,8 @@ def connected_configurations(
                     continue
                 seen.add(more)
                 grown.append((more, reachable.union(neighbours[c]), used + load[c], resident + memory[c]))
-            if len(seen) > limit:
+            if len(seen) > limit or (deadline is not None and deadline.remaining <= 0):
                 return None
-        if deadline is not None and deadline.remaining <= 0:
-            return None
         frontier = grown
     return np.array(sorted(seen), dtype=np.int32).reshape(len(seen), len(counts))
 

@@ -151,12 +151,12 @@ def _search(standing: Standing, deadline: Deadline, seed: int, start: Ints | Non
     if not standing.proved and deadline.remaining > 0:
         _by_classes(standing, small, deadline)
         small = _contract(standing, deadline, seed)
-    if standing.proved or deadline.remaining <= 0:
-        return ()
     if small.problem.task_count > COLUMN_TASKS_MAX:
-        _anneal_on(standing, small, deadline, seed)
+        if not standing.proved and deadline.remaining > 0:
+            _anneal_on(standing, small, deadline, seed)
         return () if standing.proved else (TOO_MANY.format(limit=COLUMN_TASKS_MAX),)
-    _by_columns(standing, small, deadline, seed, start)
+    if not standing.proved and deadline.remaining > 0:
+        _by_columns(standing, small, deadline, seed, start)
     return ()
 
 
