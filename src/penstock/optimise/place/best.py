@@ -23,8 +23,8 @@ from penstock import _core
 from penstock.errors import InvalidInput, NoPlanFound, UserError
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.node_types import cost_step
 from penstock.optimise.objective import node_cost, worker_cost
+from penstock.optimise.proof import Varying
 
 if TYPE_CHECKING:
     from penstock.optimise.configurations import Model
@@ -55,8 +55,6 @@ PROOF_TASKS_MAX = 64
 QUICK_PROOF_CONFIGURATIONS = 64  # models to this size were solved within 10 ms, quicker than any search
 QUICK_PROOF_SHARE = 0.5  # of theta: a cap that such a model never came near
 PROOF_SHARE = 0.04  # of theta, for larger models, after the search
-STEP_MARGIN = 1e-4  # of the step between possible costs, by which a cheaper plan must not quite reach the next one
-STEP_TOLERANCE = 1e-5  # of that step, forgiven when a bound is rounded up; above rounding errors, below the margin
 FINISH_SECONDS_PER_TASK = 1.5e-6  # for choosing among candidates and splitting nodes into workers
 FINISH_SHARE_MAX = 0.3  # of theta
 LAST_RESORT_TASKS_MAX = 200
@@ -86,7 +84,7 @@ def schedule(problem: Problem, options: Options) -> Placement:
     model = _class_model(problem)
     if model is not None and len(model.kept) <= QUICK_PROOF_CONFIGURATIONS:
         proof, bound = _proof(problem, model, math.inf, Deadline.after(QUICK_PROOF_SHARE * theta))
-        if proof and is_feasible(problem, proof[0]) and node_cost(problem, proof[0]) <= bound * (1 + SAME_COST):
+        if proof and is_feasible(problem, proof[0]) and _is_proved(problem, node_cost(problem, proof[0]), bound):
             return _finished(search, proof, options, bound)
     found = _searched(search, options, theta)
     if model is None:
@@ -233,17 +231,15 @@ def _class_model(problem: Problem) -> Model | None:
 def _proof(problem: Problem, model: Model, known: float, deadline: Deadline) -> tuple[list[Ints], float]:
     """A placement cheaper than `known`, if the model has one, and a lower bound.
 
-    It runs by the clock, but can only add a proof or a cheaper plan than the search found.
+    It runs by the clock, but only adds a proof, or a plan that is really cheaper than what the search found.
     """
     from penstock.optimise.configurations import solve_model
 
-    step = cost_step(problem)
-    to_beat = problem.graph.total_rate - known + (1 - STEP_MARGIN) * step
+    varying = Varying(problem)
+    to_beat = varying.total - varying.to_beat(known - varying.fixed)
     outcome = solve_model(problem, model, to_beat, deadline, 1 if math.isinf(known) else None)
-    bound = outcome.lower_bound
-    if step > 0:
-        bound = math.ceil(bound / step - STEP_TOLERANCE) * step
-    return ([] if outcome.node is None else [outcome.node.astype(np.int32)]), min(bound, known)
+    cheaper = outcome.node is not None and node_cost(problem, outcome.node) < known
+    return ([outcome.node.astype(np.int32)] if outcome.node is not None and cheaper else []), outcome.lower_bound
 
 
 def others(problem: Problem, options: Options, theta: float) -> list[Ints]:
@@ -343,8 +339,15 @@ def _finished(search: Search, candidates: list[Ints], options: Options, bound: f
     tied = [node for node, cost in zip(feasible, costs, strict=True) if cost <= least * (1 + SAME_COST)]
     split = [(node, split_workers(search, node, options)) for node in tied]
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
-    proved = least <= bound * (1 + SAME_COST)
-    return Placement(node, worker, least if proved else bound, proved, _slot_notes(problem, node, options))
+    bound = min(bound, least)
+    proved = _is_proved(problem, least, bound)
+    return Placement(node, worker, bound, proved, _slot_notes(problem, node, options))
+
+
+def _is_proved(problem: Problem, cost: float, bound: float) -> bool:
+    """Whether the bound leaves no room for a cheaper plan."""
+    varying = Varying(problem)
+    return bound >= cost - varying.tolerance(cost - varying.fixed)
 
 
 def split_workers(search: Search, node: Ints, options: Options) -> Ints:
