@@ -80,7 +80,9 @@ class Varying:
 
     def rounded_up(self, bound: float) -> float:
         """The least possible cost that is not below the bound."""
-        return math.ceil(bound / self.step - STEP_TOLERANCE) * self.step if self.step > 0 else bound
+        if self.step <= 0 or not math.isfinite(bound):
+            return bound
+        return math.ceil(bound / self.step - STEP_TOLERANCE) * self.step
 
     def tolerance(self, cost: float) -> float:
         """How far below this cost a bound may lie and still prove it."""
