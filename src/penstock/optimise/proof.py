@@ -87,10 +87,10 @@ class Varying:
     def tolerance(self, cost: float) -> float:
         """How far below this cost a bound may lie and still prove it."""
         if self.step > 0:
-            return max(self.step / 2, self.rounding)
+            return self.step / 2
         rate = self.problem.graph.rate[self.edges]
         smallest = float(rate.min()) if len(rate) else 0.0
-        return max(min(PROOF_OF_COST * cost, PROOF_OF_RATE * smallest), self.rounding)
+        return min(PROOF_OF_COST * cost, PROOF_OF_RATE * smallest)
 
     def to_beat(self, cost: float) -> float:
         """A cost that every better plan stays below by some margin, and no better plan comes up to."""

@@ -92,7 +92,7 @@ class Standing:
 
     def _require_sound(self) -> None:
         """Raise InternalError when a plan is cheaper than a bound on all plans allows."""
-        if self.bound > self.cost + max(self.varying.tolerance(self.cost), 1e-9 * self.cost):
+        if self.bound > self.cost + max(self.varying.tolerance(self.cost), self.varying.rounding):
             msg = (
                 f"scheduler 'exact' has a plan of cost {self.varying.fixed + self.cost:.17g} below its lower bound "
                 f"{self.varying.fixed + self.bound:.17g}; please report the topology and the cluster"
