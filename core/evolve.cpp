@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <tuple>
 #include <numeric>
 #include <thread>
 
@@ -80,12 +79,20 @@ class Breeder {
         }
     }
 
-    static Clustering agreement(const std::vector<Id> &a, const std::vector<Id> &b) {
-        std::vector<Id> order(a.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::sort(order.begin(), order.end(), [&](Id x, Id y) {
-            return std::tie(a[x], b[x], x) < std::tie(a[y], b[y], y);
-        });
+    // Vertices by ascending node, otherwise in the order given (empty: their own): a counting sort.
+    std::vector<Id> sorted_by(const std::vector<Id> &node, const std::vector<Id> &order) const {
+        std::vector<Id> next(limits_.size() + 1, 0), sorted(node.size());
+        for (const Id k : node) ++next[k + 1];
+        std::partial_sum(next.begin(), next.end(), next.begin());
+        for (std::size_t i = 0; i < node.size(); ++i) {
+            const Id v = order.empty() ? static_cast<Id>(i) : order[i];
+            sorted[next[node[v]]++] = v;
+        }
+        return sorted;
+    }
+
+    Clustering agreement(const std::vector<Id> &a, const std::vector<Id> &b) const {
+        const std::vector<Id> order = sorted_by(a, sorted_by(b, {}));
         Clustering cells{std::vector<Id>(a.size()), 0};
         for (std::size_t i = 0; i < order.size(); ++i) {
             const Id v = order[i];
@@ -119,18 +126,39 @@ class Breeder {
     bool wide_;
 };
 
-// Takes the child's place among the others: a twin of equal cost is replaced, else the dearest if it is dearer.
-void admit(std::vector<Individual> &population, Individual child) {
+// How much traffic one placement cuts and the other does not. Labels of nodes do not matter to it, so it sees that two
+// placements are the same but for the names of equal nodes.
+double difference(const Graph &graph, const std::vector<Id> &a, const std::vector<Id> &b) {
+    double sum = 0;
+    for (Id v = 0; v < graph.size(); ++v) {
+        for (const Arc &arc : graph.row(v)) {
+            sum += (a[v] != a[arc.to]) != (b[v] != b[arc.to]) ? arc.rate : 0.0f;
+        }
+    }
+    return sum;
+}
+
+// Takes the child's place among the others: a twin of equal cost is replaced, else the most similar of those that are
+// dearer. To replace the dearest would fill the population with one family long before its valley is the deepest.
+void admit(const Graph &graph, std::vector<Individual> &population, Individual child) {
     const double near = 1e-6 * std::max(1e-300, child.cost);
+    Individual *replaced = nullptr;
+    double least = 0;
     for (Individual &member : population) {
         if (std::abs(member.cost - child.cost) <= near) {
             member = std::move(child);
             return;
         }
+        if (member.cost < child.cost) continue;
+        // Where few children are affordable there is no time to look, and the dearest goes.
+        const double apart =
+            graph.size() >= wide_min ? -member.cost : difference(graph, member.node, child.node);
+        if (replaced == nullptr || apart < least) {
+            replaced = &member;
+            least = apart;
+        }
     }
-    const auto dearest = std::max_element(population.begin(), population.end(),
-                                          [](const auto &a, const auto &b) { return a.cost < b.cost; });
-    if (child.cost < dearest->cost) *dearest = std::move(child);
+    if (replaced != nullptr) *replaced = std::move(child);
 }
 
 }  // namespace
@@ -146,7 +174,8 @@ std::vector<Id> evolve(const Graph &graph, const Limits &limits, std::span<const
             population[k] = breeder.first(starts[k % starts.size()], Random::split(seed, static_cast<std::uint64_t>(k)));
         });
     }
-    for (const auto &start : starts) admit(population, {start, State(graph, limits, start).cost()});
+    const bool unchanged = breeding.first_sweeps == 0 && starts.size() <= population.size();  // all are in it already
+    for (const auto &start : unchanged ? std::span<const std::vector<Id>>{} : starts) admit(graph, population, {start, State(graph, limits, start).cost()});
     Random random = Random::split(seed, 1u << 20);
     const auto size = static_cast<std::uint32_t>(population.size());
     for (Id i = 0; i < breeding.children && !cap.passed(); i += batch) {
@@ -163,7 +192,7 @@ std::vector<Id> evolve(const Graph &graph, const Limits &limits, std::span<const
             const bool alone = (i + which) % mutation_one_in == mutation_one_in - 1;
             children[which] = alone ? breeder.mutate(*a, own) : breeder.cross(*a, *b, own);
         });
-        for (Id which = 0; which < batch; ++which) admit(population, std::move(children[which]));
+        for (Id which = 0; which < batch; ++which) admit(graph, population, std::move(children[which]));
     }
     return std::min_element(population.begin(), population.end(), [](const auto &a, const auto &b) {
                return a.cost < b.cost;

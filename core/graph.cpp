@@ -48,7 +48,12 @@ Graph induced(const Graph &graph, std::span<const Id> members, std::vector<Id> &
     part.load.reserve(members.size());
     part.start.reserve(members.size() + 1);
     part.start.push_back(0);
-    for (std::size_t i = 0; i < members.size(); ++i) number[members[i]] = static_cast<Id>(i);
+    std::size_t arcs_max = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        number[members[i]] = static_cast<Id>(i);
+        arcs_max += graph.row(members[i]).size();
+    }
+    part.arcs.reserve(arcs_max);  // growing by doubling would touch twice the memory
     for (const Id vertex : members) {
         part.load.push_back(graph.load[vertex]);
         if (!graph.memory.empty()) part.memory.push_back(graph.memory[vertex]);

@@ -53,8 +53,11 @@ void fill(Filling &filling, Id k, Id seed, std::vector<float> &rate, std::vector
     touched.clear();
 }
 
-// The node with room that `v` talks to most; else the one that it would fill least.
-Id best_home(const Filling &filling, Id v, std::vector<float> &rate) {
+constexpr Id many_nodes = 256;  // from here the next node with room will do: looking at all took a third of a growth
+
+// The node with room that `v` talks to most; else the one that it would fill least, or with many nodes the next one from
+// `turn` on that has room.
+Id best_home(const Filling &filling, Id v, std::vector<float> &rate, Id &turn) {
     Id best = -1;
     for (const Arc &arc : filling.graph.row(v)) {
         const Id k = filling.node[arc.to];
@@ -66,6 +69,11 @@ Id best_home(const Filling &filling, Id v, std::vector<float> &rate) {
         if (filling.node[arc.to] >= 0) rate[filling.node[arc.to]] = 0.0f;
     }
     if (best >= 0) return best;
+    const Id count = filling.limits.size();
+    for (Id tries = 0; count >= many_nodes && tries < count; ++tries) {
+        turn = turn == 0 ? count - 1 : turn - 1;
+        if (filling.fits(v, turn)) return turn;
+    }
     best = 0;
     for (Id k = 1; k < filling.limits.size(); ++k) {
         if (filling.fullness_with(v, k) < filling.fullness_with(v, best)) best = k;
@@ -116,7 +124,8 @@ std::vector<Id> grow(const Graph &graph, const Limits &limits, std::span<const I
     }
     std::stable_sort(left.begin(), left.end(), [&](Id a, Id b) { return graph.load[a] > graph.load[b]; });
     std::vector<float> rate_to_node(limits.size(), 0.0f);
-    for (const Id v : left) filling.put(v, best_home(filling, v, rate_to_node));
+    Id turn = 0;
+    for (const Id v : left) filling.put(v, best_home(filling, v, rate_to_node, turn));
     return filling.node;
 }
 

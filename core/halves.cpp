@@ -76,8 +76,8 @@ void anneal_in_halves(State &state, const Cooling &cooling, Id rounds, std::uint
     Random random = Random::split(seed, 1);
     const double factor = std::pow(cooling.cold / cooling.hot, 1.0 / std::max<Id>(1, rounds));
     Cooling part{cooling.hot, cooling.hot * factor, 0, false};
-    const double start_cost = state.cost();
-    const std::vector<Id> start = state.node();
+    const double start_cost = cooling.keep_best ? state.cost() : 0.0;
+    const std::vector<Id> start = cooling.keep_best ? state.node() : std::vector<Id>{};
     for (Id round = 0; round < rounds && !cap.passed(); ++round) {
         part.sweeps = cooling.sweeps * (round + 1) / rounds - cooling.sweeps * round / rounds;
         const auto region = draw_regions(state, random);

@@ -19,7 +19,7 @@ from penstock.optimise.contract import Options, Problem
 from penstock.optimise.door import place
 from penstock.optimise.objective import node_cost, worker_cost
 from penstock.optimise.place import find_scheduler
-from penstock.optimise.place.best import OTHERS, is_feasible, schedule
+from penstock.optimise.place.best import OTHERS, affordable, is_feasible, schedule
 from penstock.optimise.workers import split_by_kway
 
 UNHURRIED = Options(theta=60.0)  # the cap must not decide on a busy machine
@@ -160,3 +160,20 @@ def test_instances_have_the_stated_shape() -> None:
         assert 6 <= mean_degree(problem.graph) <= 16
         assert 1.15 <= problem.cluster.capacity / problem.graph.load.sum() <= 1.65
         assert (problem.graph.source < problem.graph.target).all()  # layers only point onwards
+
+
+def test_others_are_asked_by_size_and_theta_and_never_by_the_clock() -> None:
+    assert set(affordable(300, 10_000, 0.0)) == set(OTHERS)
+    assert affordable(100_000, 5_000, 1.0) == ()
+    for tasks in (1_000, 10_000, 100_000):
+        assert set(affordable(tasks, tasks // 20, 1.0)) <= set(affordable(tasks, tasks // 20, 100.0))
+    assert set(affordable(1_000, 60, 1.0)) >= {"ischeduler", "t3", "ras", "ffd", "even", "flink"}
+
+
+@pytest.mark.parametrize(("layout", "optimum"), [("diamond", 146.0), ("star", 86.0)])
+def test_interchangeable_tasks_come_with_a_proof(layout: str, optimum: float) -> None:
+    problem = Problem(TaskGraph.expand(LAYOUTS[layout](30)), published_clusters()["heterogeneous"])
+    placement = schedule(problem, Options())
+    assert node_cost(problem, placement.node) == optimum
+    assert placement.proved_optimal
+    assert placement.lower_bound == optimum

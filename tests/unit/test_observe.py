@@ -94,7 +94,7 @@ def test_topology_without_streams_can_be_drawn(tasks: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("tasks", [2, 100])  # boxes, and a matrix
 def test_any_name_can_be_drawn(tasks: int, tmp_path: Path) -> None:
-    names = ["$x$_^{", "a$b", "名前", "line\nbreak", "_hidden", "n" * 200]
+    names = ["$x$_^{", "a$b", "名前", "two words", "_hidden", "n" * 200]
     graph = OperatorGraph("$\\frac{$", tuple(Operator(name, tasks) for name in names), (Stream(names[0], names[1]),))
     cluster = Cluster((Node("$node$" * 20, 1000.0), Node("ü", 1.0, slots=2)))
     plan = place(graph, cluster, "even", allow_overload=True)

@@ -110,13 +110,7 @@ def smart_home() -> OperatorGraph:
 
 
 APPLICATIONS: dict[str, Application] = {
-    "trending": Application(
-        trending, "top trending topics: 19 tasks in a row of four operators (T3-Scheduler paper, section 3)"
-    ),
-    "routes": Application(
-        routes, "top frequent taxi routes: 45 tasks in a row of five operators (T3-Scheduler paper, 6.3)"
-    ),
-    "smart-home": Application(
-        smart_home, "smart-home load prediction: 40 tasks in a diamond (T3-Scheduler paper, 6.2)"
-    ),
+    "trending": Application(trending, "top trending topics: 19 tasks in a row of four operators (T3 paper, section 3)"),
+    "routes": Application(routes, "top frequent taxi routes: 45 tasks in a row of five operators (T3 paper, 6.3)"),
+    "smart-home": Application(smart_home, "smart-home load prediction: 40 tasks in a diamond (T3 paper, 6.2)"),
 }

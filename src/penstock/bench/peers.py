@@ -168,7 +168,7 @@ def measured(peer: str, tasks: int, seed: int, seconds: float, limit: float) -> 
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return {"skipped": f"no answer within {limit:g} s"}
+        return {"skipped": f"did not finish in {limit:g} s"}
     if done.returncode != 0:
         return {"skipped": f"ended with status {done.returncode}: {done.stderr.strip()[-200:]}"}
     answer: dict[str, float | str] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -13,8 +13,8 @@ from penstock.errors import InvalidInput
 
 Row = dict[str, object]
 SECTION_TITLES = {
-    "published": "the papers' 72 instances: exact proves, best equals, longest seconds",
-    "random": "best on random unequal instances: cost over the best known; peers repaired and refined, same seconds",
+    "published": "the papers' section 5 instances",
+    "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
 }
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
             return
         screen = console()
         for section, rows in sections.items():
-            shown = _by_layout(rows) if section == "published" else rows
+            shown = SHAPES.get(section, list)(rows)
             if shown:
                 screen.print(_table(SECTION_TITLES.get(section, section), shown))
                 screen.print()
@@ -72,16 +72,28 @@ def _by_layout(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def _beside_peers(rows: Sequence[Row]) -> list[Row]:
+    """The random instances, narrow enough for a terminal: what is aimed at, what was found, and the peers' medians."""
+    names = {"tasks": "tasks", "theta": "theta", "instances": "n", "target": "aim", "median": "median", "max": "max"}
+    names |= {"seconds_median": "s", "metis_median": "METIS", "kahip_median": "KaHIP", "mtkahypar_median": "Mt-KaHyPar"}
+    names |= {"peer_below_best": "peer below"}
+    shaped: list[Row] = []
+    for row in rows:
+        line: Row = {short: row.get(name) for name, short in names.items()}
+        skipped = row.get("skipped")
+        if isinstance(skipped, dict) and skipped:
+            line["note"] = "; ".join(f"{peer}: {why}" for peer, why in skipped.items())
+        shaped.append(line)
+    return shaped
+
+
+SHAPES: dict[str, Callable[[Sequence[Row]], list[Row]]] = {"published": _by_layout, "random": _beside_peers}
+
+
 def _table(title: str, rows: Sequence[Row]) -> object:
-    headings = [name for name in rows[0] if not isinstance(rows[0][name], dict)]
-    notes = [name for name in rows[0] if isinstance(rows[0][name], dict)]
+    headings = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[_cell(row.get(name)) for name in headings] for row in rows]
-    for row, line in zip(rows, cells, strict=True):
-        said = [f"{key}: {value}" for name in notes for key, value in dict(row[name]).items()]  # type: ignore[call-overload]
-        line.append("; ".join(said))
-    if not any(line[-1] for line in cells):
-        return rows_table([name.replace("_", " ") for name in headings], [line[:-1] for line in cells], title)
-    return rows_table([*(name.replace("_", " ") for name in headings), "note"], cells, title)
+    return rows_table([name.replace("_", " ") for name in headings], cells, title)
 
 
 def _cell(value: object) -> str:
@@ -89,4 +101,4 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

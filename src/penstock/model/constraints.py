@@ -15,6 +15,7 @@ A name in a constraint is an operator (all its tasks) or a task (`operator/index
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -136,5 +137,4 @@ def constraint_faults(constraints: Sequence[Constraint], tasks_of: Mapping[str, 
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    return [name for name, times in Counter(names).items() if times > 1]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Longs
-from penstock.optimise.columns import Columns, Cut, Cuts
+from penstock.optimise.columns import Columns, Cut, Cuts, lagrangian
 from penstock.optimise.contract import Deadline
-from penstock.optimise.master import Master, Prices, quiet_highs
+from penstock.optimise.master import RESOLUTION, Master, Prices, limit_time, quiet_highs
 from penstock.optimise.node_types import DensePairs
 
 CUTS_PER_ROUND = 25
@@ -70,14 +70,16 @@ def close_over(pairs: DensePairs, listed: Columns, cuts: Cuts, kept_known: float
             return Closed(listed, None, kept_known)
         prices, worth, given = _priced(pairs, listed, cuts, nodes, deadline)
         node_value = np.array([worth[listed.node_type == t].max(initial=0.0) for t in range(len(nodes))])
-        proven = float(prices.task @ cuts.counts + prices.cut @ cuts.limits() + nodes @ node_value)
+        proven = lagrangian(prices.task, cuts, prices.cut, nodes, node_value, pairs.total)
         bound = min(bound, proven)
         if bound <= kept_known:
             return Closed(listed, None, kept_known)
         useful = np.flatnonzero(worth >= node_value[listed.node_type] - (proven - kept_known) - 1e-7)
         broken = violated_cuts(listed.holds[given], prices.chosen, cuts)
         listed = listed.thinned(useful.astype(np.int64))
-        if len(useful) <= SMALL_ENOUGH or not broken or deadline.remaining <= 0:
+        if deadline.remaining <= 0:
+            return Closed(listed, None, bound)
+        if len(useful) <= SMALL_ENOUGH or not broken:
             break
         cuts.classes += broken
     times, kept_bound = choose(pairs, listed, cuts, kept_known, deadline)
@@ -99,7 +101,7 @@ def _priced(
         master.add(listed.kept[fresh], listed.node_type[fresh], listed.holds[fresh], trips[fresh])
         given[fresh] = True
         order.append(fresh)
-        prices = master.solve()
+        prices = master.solve(deadline)
         worth = listed.kept - listed.holds @ prices.task - trips @ prices.cut
         reduced = np.where(given, -np.inf, worth - prices.node_type[listed.node_type])
         fresh = np.argsort(-reduced, kind="stable")[:BATCH]
@@ -111,7 +113,10 @@ def _priced(
 def choose(
     pairs: DensePairs, listed: Columns, cuts: Cuts, kept_known: float, deadline: Deadline
 ) -> tuple[Longs | None, float]:
-    """How often to use each column, by HiGHS, so as to keep more than `kept_known`; and the bound that it proved."""
+    """How often to use each column, by HiGHS, so as to keep more than `kept_known`; and the bound that it proved.
+
+    The bound is raised by what HiGHS cannot tell apart.
+    """
     import highspy
 
     count, classes = len(listed), len(cuts.counts)
@@ -132,15 +137,16 @@ def choose(
     program.integrality_ = [highspy.HighsVarType.kInteger] * count
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
-    highs.setOptionValue("mip_abs_gap", 1e-9)
+    highs.setOptionValue("mip_abs_gap", 0.0)
     highs.setOptionValue("objective_bound", -kept_known)
-    highs.setOptionValue("time_limit", deadline.remaining)
     highs.passModel(program)
+    limit_time(highs, deadline)
     highs.run()
+    unseen = RESOLUTION * float(listed.kept.max(initial=1.0))
     info, status = highs.getInfo(), highs.getModelStatus()
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
-        return None, kept_known
+        return None, kept_known + unseen
     kept_bound = -info.mip_dual_bound if np.isfinite(info.mip_dual_bound) else pairs.total
     if info.primal_solution_status != 2:
-        return None, max(kept_known, kept_bound)
-    return np.rint(highs.getSolution().col_value).astype(np.int64), max(kept_known, kept_bound)
+        return None, max(kept_known, kept_bound) + unseen
+    return np.rint(highs.getSolution().col_value).astype(np.int64), max(kept_known, kept_bound) + unseen

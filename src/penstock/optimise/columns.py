@@ -25,12 +25,16 @@ from penstock.optimise.contract import Deadline
 from penstock.optimise.master import Master, Prices
 from penstock.optimise.node_types import DensePairs
 
-PRICE_TOLERANCE = 1e-8  # in units of the largest pair rate
+PRICE_TOLERANCE = 1e-9  # in units of the largest pair rate
 GUESSES_PER_TYPE = 20
 ROUNDS_MAX = 5_000
 PROBE_NODES = 20_000  # branch and bound nodes before an answer with columns is good enough
 PROBE_COLUMNS = 12
 NODES_MAX = 2_000_000_000
+FIRST_NODES = 64  # after which the time of one node is known
+NODES_PER_LOOK = 1024  # after so many nodes pricing looks at the clock
+LATE_MAX = 0.05  # seconds
+EPSILON = float(np.finfo(np.float64).eps)
 
 Flags = NDArray[np.uint8]
 Knapsack = tuple[Floats, Floats, Floats, Floats, Ints, Flags, Floats, Floats]
@@ -103,6 +107,17 @@ class Bound:
     node_value: Floats  # per node type: no set is worth more on one of its nodes
 
 
+def lagrangian(task: Floats, cuts: Cuts, cut: Floats, nodes: Longs, node_value: Floats, total: float) -> float:
+    """What no plan keeps more than: prices of all tasks and cuts, and the best value of every node.
+
+    Raised by what these sums, and those of pricing that they rest on, may be off in floating point.
+    """
+    limits = cuts.limits()
+    magnitude = np.abs(task) @ cuts.counts + np.abs(cut) @ limits + np.abs(node_value) @ nodes + total
+    rounding = 8 * EPSILON * (cuts.counts.sum() + nodes.sum()) * magnitude
+    return float(task @ cuts.counts + cut @ limits + nodes @ node_value + rounding)
+
+
 class ColumnGeneration:
     """The master, its columns and the best bound so far."""
 
@@ -114,11 +129,12 @@ class ColumnGeneration:
         worst = np.full(len(pairs.types), pairs.total)
         self.bound = Bound(pairs.total, np.zeros(len(self.counts)), np.zeros(0), worst)
         self._nodes = np.array([len(t.nodes) for t in pairs.types])
+        self._node_seconds = 0.0  # of one node of pricing's search, once that is known
         self._seen: set[bytes] = set()
         self._master = Master(self.counts.tolist(), self._nodes.tolist(), artificial_price=pairs.total + 1.0)
         self._limits = [np.array(t.limits) for t in pairs.types]
         self.add([np.flatnonzero(p == k).astype(np.int32) for p in placements for k in np.unique(p)])
-        self.prices = self._master.solve()
+        self.prices = self._master.solve(self.deadline)
 
     def add(self, sets: Iterable[Ints]) -> int:
         """Add each set that is new, once for each node type that can carry it; returns how many columns that made."""
@@ -153,7 +169,7 @@ class ColumnGeneration:
         bound_due = 0.4 * self.deadline.remaining
         steady: Prices | None = None
         for _ in range(ROUNDS_MAX):
-            self.prices = self._master.solve()
+            self.prices = self._master.solve(self.deadline)
             steady = self.prices if steady is None else steady.drawn_to(self.prices)
             if self.deadline.remaining <= 0:
                 return
@@ -173,17 +189,17 @@ class ColumnGeneration:
         """Every column that a plan within `margin` of the bound can use, or None when they are too many."""
 
         def listed(t: int) -> Columns | None:
-            start, item, value, _, complete, _ = _core.price_sets(
-                *self._knapsack(t, self.bound.task, self.bound.cut),
-                float(self.bound.node_value[t] - margin), True, NODES_MAX, columns_max, self.deadline.remaining,
-            )  # fmt: skip
+            threshold = float(self.bound.node_value[t] - margin)
+            knapsack = self._knapsack(t, self.bound.task, self.bound.cut)
+            start, item, value, _, complete = self._price(
+                knapsack, threshold, True, NODES_MAX, columns_max, self.deadline
+            )
             if not complete:
                 return None
             holds = np.zeros((len(value), len(self.counts)))
             row = np.repeat(np.arange(len(value)), np.diff(start))
             np.add.at(holds, (row, self.pairs.class_of[item]), 1.0)
-            kept = np.array([self.pairs.kept(item[start[k] : start[k + 1]]) for k in range(len(value))])
-            return Columns(holds, np.full(len(value), t, dtype=np.int32), kept)
+            return Columns(holds, np.full(len(value), t, dtype=np.int32), self.pairs.kept_by(holds))
 
         every = Columns.none(len(self.counts))
         for part in executor.map(listed, range(len(self._limits))):
@@ -202,8 +218,28 @@ class ColumnGeneration:
             np.ascontiguousarray(share), cut[costly], self._limits[t],
         )  # fmt: skip
 
+    def _price(
+        self, knapsack: Knapsack, threshold: float, every: bool, nodes_max: int, columns_max: int, until: Deadline
+    ) -> tuple[Ints, Ints, Floats, float, bool]:
+        """Pricing by branch and bound, with a limit on nodes where the core's rare looks at the clock are too rare."""
+        if self._node_seconds * NODES_PER_LOOK > LATE_MAX:
+            nodes_max = min(nodes_max, 1 + int(until.remaining / self._node_seconds))
+        elif self._node_seconds == 0:
+            nodes_max = min(nodes_max, FIRST_NODES)
+        begun = until.clock()
+        start, item, value, best, complete, nodes = _core.price_sets(
+            *knapsack, threshold, every, nodes_max, columns_max, until.remaining
+        )
+        if nodes >= FIRST_NODES:
+            known, self._node_seconds = self._node_seconds, max(1e-9, (until.clock() - begun) / nodes)
+            if known == 0 and not complete:
+                return self._price(knapsack, threshold, every, NODES_MAX, columns_max, until)
+        return start, item, value, best, complete
+
     def _guesses(self, prices: Prices, executor: ThreadPoolExecutor) -> list[Ints]:
         def guess(t: int) -> list[Ints]:
+            if self.deadline.remaining <= 0:
+                return []
             start, item, value, *_ = _core.guess_sets(
                 *self._knapsack(t, prices.task, prices.cut),
                 float(prices.node_type[t] + PRICE_TOLERANCE), GUESSES_PER_TYPE,
@@ -221,8 +257,8 @@ class ColumnGeneration:
             knapsack = self._knapsack(t, prices.task, prices.cut)
             found: list[Ints] = []
             for nodes_max, columns_max in ((PROBE_NODES, PROBE_COLUMNS), (NODES_MAX, NODES_MAX)):
-                start, item, value, best, complete, _ = _core.price_sets(
-                    *knapsack, threshold, False, nodes_max, columns_max, until.remaining
+                start, item, value, best, complete = self._price(
+                    knapsack, threshold, False, nodes_max, columns_max, until
                 )
                 found += [item[start[k] : start[k + 1]] for k in range(len(value))]
                 if complete or found:
@@ -231,7 +267,7 @@ class ColumnGeneration:
 
         answers = list(executor.map(search, range(len(self._limits))))
         node_value = np.maximum(0.0, np.array([best for _, best in answers]))
-        kept = float(prices.task @ self.counts + prices.cut @ self.cuts.limits() + self._nodes @ node_value)
+        kept = lagrangian(prices.task, self.cuts, prices.cut, self._nodes, node_value, self.pairs.total)
         if kept < self.bound.kept:
             self.bound = Bound(kept, prices.task, prices.cut, node_value)
         return [found for sets, _ in answers for found in sets]

@@ -17,18 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.model.taskgraph import Floats, Ints
 from penstock.optimise.classes import Classes, classes_of
 from penstock.optimise.contract import Deadline, Problem
-from penstock.optimise.master import quiet_highs
+from penstock.optimise.master import RESOLUTION, limit_time, quiet_highs
 from penstock.optimise.node_types import NodeType, node_types
+from penstock.optimise.proof import Varying
 
 CONFIGURATIONS_MAX = 12_000
 CONFIGURATION_CELLS_MAX = 1_500_000  # configurations x classes
 SIZES_MAX = 60  # with more distinct sizes patterns explode, and column generation is the better model
 PATTERNS_MAX = 4_000
 PATTERN_WORK_MAX = 60_000  # steps of the listing, about a tenth of a second
+WHOLE_MAX = 1e5  # values up to which whole numbers are worth more to the solver than small ones
 SAME_SIZE_DIGITS = 10  # sizes that agree to so many digits are one size; the contract's slack is wider
 
 
@@ -54,8 +57,10 @@ class Outcome:
     infeasible: bool = False
 
 
-def connected_configurations(classes: Classes, types: Sequence[NodeType], limit: int) -> Ints | None:
-    """Every connected configuration that the roomiest node could hold, or None when there are more than `limit`."""
+def connected_configurations(
+    classes: Classes, types: Sequence[NodeType], limit: int, deadline: Deadline | None = None
+) -> Ints | None:
+    """Every connected configuration that the roomiest node could hold; None when above `limit`, or at the deadline."""
     room = max(t.capacity for t in types)
     memory_room = max(t.memory_mb for t in types)
     linked = classes.outward + classes.outward.T > 0
@@ -78,7 +83,7 @@ def connected_configurations(classes: Classes, types: Sequence[NodeType], limit:
                     continue
                 seen.add(more)
                 grown.append((more, reachable.union(neighbours[c]), used + load[c], resident + memory[c]))
-            if len(seen) > limit:
+            if len(seen) > limit or (deadline is not None and deadline.remaining <= 0):
                 return None
         frontier = grown
     return np.array(sorted(seen), dtype=np.int32).reshape(len(seen), len(counts))
@@ -122,15 +127,16 @@ def packing_patterns(sizes: Floats, limits: Floats, most: Sequence[int], limit: 
     return [tuple(row) for row in unsorted.tolist()]
 
 
-def build_model(problem: Problem) -> Model | None:
-    """The model, or None when it would be too large to pay."""
+def build_model(problem: Problem, deadline: Deadline | None = None) -> Model | None:
+    """The model, or None when it would be too large to pay, or the deadline came."""
     types = node_types(problem)
     limited = any(np.isfinite(t.bandwidth) for t in types)
     classes = classes_of(problem.graph, directed=limited)
     most_configurations = min(CONFIGURATIONS_MAX, CONFIGURATION_CELLS_MAX // len(classes.members))
-    configurations = connected_configurations(classes, types, most_configurations)
+    configurations = connected_configurations(classes, types, most_configurations, deadline)
     if configurations is None:
         return None
+    configurations = configurations[_held(classes, types, configurations)]
     rate = classes.outward
     inside = np.einsum("qc,cd,qd->q", configurations, rate, configurations, optimize=True)
     counts = np.array(classes.counts)
@@ -159,14 +165,28 @@ def build_model(problem: Problem) -> Model | None:
     return Model(classes, types, configurations, inside, numbers, needs[first], tuple(patterns))
 
 
-def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline) -> Outcome:
-    """The optimum by HiGHS, or what is known when the deadline comes.
+def _held(classes: Classes, types: Sequence[NodeType], configurations: Ints) -> NDArray[np.bool_]:
+    """Which configurations some node can hold: what the rest would keep must not set the solver's scale."""
+    load, memory = configurations @ classes.load, configurations @ classes.memory
+    held = np.zeros(len(configurations), dtype=bool)
+    for t in types:
+        held |= (load <= t.capacity) & (memory <= t.memory_mb)
+    return held
 
-    Plans that keep no more than `kept_to_beat` (minus infinity: no plan is known) are not looked for.
+
+def solve_model(
+    problem: Problem, model: Model, kept_to_beat: float, deadline: Deadline, nodes_max: int | None = None
+) -> Outcome:
+    """The optimum by HiGHS, or what is known when the deadline comes or `nodes_max` nodes have been searched.
+
+    Plans that keep no more than `kept_to_beat` (minus infinity: no plan is known) of the varying traffic are not looked
+    for. HiGHS's verdicts are lowered by what it cannot tell apart before they become a bound, so a verdict on rates
+    that differ too much proves nothing.
     """
     import highspy
 
-    unit = _unit(model)
+    varying = Varying(problem)
+    unit = _unit(model, varying)
     matrix, lower, upper, column_upper = _rows(model)
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = matrix.shape
@@ -181,34 +201,41 @@ def solve_model(problem: Problem, model: Model, kept_to_beat: float, deadline: D
     program.integrality_ = [highspy.HighsVarType.kInteger] * matrix.shape[1]
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
+    highs.setOptionValue("mip_abs_gap", 0.0)
     highs.setOptionValue("mip_allow_restart", False)  # restarts tripled the time on the papers' linear layouts
-    highs.setOptionValue("time_limit", deadline.remaining)
+    if nodes_max is not None:
+        highs.setOptionValue("mip_max_nodes", nodes_max)
     if np.isfinite(kept_to_beat):
         highs.setOptionValue("objective_bound", -kept_to_beat / unit)
     highs.passModel(program)
+    limit_time(highs, deadline)
     highs.run()
     status = highs.getModelStatus()
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
         known = np.isfinite(kept_to_beat)
-        return Outcome(None, problem.graph.total_rate - kept_to_beat if known else 0.0, infeasible=not known)
+        return Outcome(None, _bound(model, varying, kept_to_beat) if known else 0.0, infeasible=not known)
     info = highs.getInfo()
     # Below the objective bound HiGHS does not look, and then calls a worse plan the best: both bounds count.
     kept_most = max(-unit * info.mip_dual_bound, kept_to_beat) if np.isfinite(info.mip_dual_bound) else np.inf
-    bound = max(0.0, problem.graph.total_rate - kept_most)
+    bound = _bound(model, varying, kept_most)
     if info.primal_solution_status != 2:
         return Outcome(None, bound)
     chosen = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
     return Outcome(_unpacked(problem, model, chosen), bound)
 
 
-def _unit(model: Model) -> float:
+def _bound(model: Model, varying: Varying, kept_most: float) -> float:
+    """A bound on the whole cost, from the verdict that no plan keeps more."""
+    unseen = RESOLUTION * float(model.kept.max(initial=0.0)) + varying.rounding
+    return varying.fixed + max(0.0, varying.rounded_up(varying.total - kept_most - unseen))
+
+
+def _unit(model: Model, varying: Varying) -> float:
     """The rate that counts as 1; where one makes all values whole it is chosen, as the solver then rounds bounds."""
-    if not np.any(model.kept > 0):
+    largest = float(model.kept.max(initial=0.0))
+    if largest <= 0:
         return 1.0
-    smallest = float(model.kept[model.kept > 0].min())
-    multiples = model.kept / smallest
-    whole = np.all(np.abs(multiples - np.rint(multiples)) < 1e-9) and multiples.max() < 1e5
-    return smallest if whole else float(model.kept.max())
+    return varying.step if varying.step > 0 and largest / varying.step < WHOLE_MAX else largest
 
 
 def _rows(model: Model) -> tuple[Floats, Floats, Floats, Floats]:

@@ -13,12 +13,12 @@ import numpy as np
 from penstock.errors import Infeasible
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Problem
-from penstock.optimise.master import quiet_highs
+from penstock.optimise.master import limit_time, quiet_highs
 
 if TYPE_CHECKING:
     from highspy import Highs
 
-CELLS_MAX = 200_000  # tasks x nodes, beyond which the program would not even load in time
+CELLS_MAX = 200_000  # tasks x nodes, and flags, beyond which the program would not even load in time
 
 
 def no_plan_exists(problem: Problem) -> str:
@@ -34,12 +34,11 @@ def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
     import highspy
 
     n, m, graph = problem.task_count, problem.node_count, problem.graph
-    if n * m > CELLS_MAX:
-        return None
-    highs = quiet_highs()
-    highs.setOptionValue("time_limit", deadline.remaining)
     limited = np.flatnonzero(np.isfinite(problem.bandwidth)).tolist() if len(graph.rate) else []
     edges = len(graph.rate)
+    if n * m + 2 * edges * len(limited) > CELLS_MAX or deadline.remaining <= 0:
+        return None
+    highs = quiet_highs()
     leaves = {k: n * m + at * 2 * edges for at, k in enumerate(limited)}  # first flag of node k; entering flags follow
     count = n * m + 2 * edges * len(limited)
     highs.addVars(count, np.zeros(count), np.ones(count))
@@ -48,11 +47,19 @@ def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
     for i in range(n):
         highs.addRow(1.0, 1.0, m, cells[i * m : (i + 1) * m], np.ones(m))
     for k in range(m):
-        highs.addRow(-np.inf, float(problem.capacity[k]), n, cells[k::m], graph.load)
-        if np.isfinite(problem.memory_mb[k]):
-            highs.addRow(-np.inf, float(problem.memory_mb[k]), n, cells[k::m], graph.memory_mb)
+        if deadline.remaining <= 0:
+            return None
+        # In shares of the node's limit: the solver's tolerances are absolute.
+        highs.addRow(-np.inf, 1.0, n, cells[k::m], graph.load / problem.capacity[k])
+        if np.isfinite(problem.memory_mb[k]) and problem.memory_mb[k] > 0:
+            highs.addRow(-np.inf, 1.0, n, cells[k::m], graph.memory_mb / problem.memory_mb[k])
+        elif problem.memory_mb[k] == 0:
+            highs.addRow(-np.inf, 0.0, n, cells[k::m], (graph.memory_mb > 0).astype(np.float64))
     for k in limited:
+        if deadline.remaining <= 0:
+            return None
         _limit_bandwidth(highs, problem, k, leaves[k])
+    limit_time(highs, deadline)
     highs.run()
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
@@ -77,7 +84,8 @@ def _limit_bandwidth(highs: Highs, problem: Problem, k: int, first: int) -> None
                 np.array([flag, there * m + k, here * m + k], dtype=np.int32),
                 np.array([1.0, 1.0, -1.0]),
             )
-    scale = float(graph.rate.max())
+    limit = float(problem.bandwidth[k])
+    share = np.minimum(graph.rate / limit, 2.0) if limit > 0 else np.full(edges, 2.0)  # 2 is as impossible as more
     for at in (first, first + edges):
         flags = np.arange(at, at + edges, dtype=np.int32)
-        highs.addRow(-np.inf, float(problem.bandwidth[k]) / scale, edges, flags, graph.rate / scale)
+        highs.addRow(-np.inf, 1.0, edges, flags, share)

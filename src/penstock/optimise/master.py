@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints
+from penstock.optimise.contract import Deadline
 
 if TYPE_CHECKING:
     from highspy import Highs
+
+TOLERANCE = 1e-9  # the tightest that HiGHS keeps with reason; its own default is 1e-6
+# Of the largest coefficient: what a verdict of HiGHS may be off. A hundred tolerances, because cuts and bounds add up
+# several; verdicts are lowered by so much before they count.
+RESOLUTION = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +53,14 @@ def quiet_highs(threads: int = 1) -> Highs:
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", threads)
+    for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mip_feasibility_tolerance"):
+        highs.setOptionValue(name, TOLERANCE)
     return highs
+
+
+def limit_time(highs: Highs, deadline: Deadline) -> None:
+    """Stop the next run at the deadline; HiGHS counts its limit from an instance's first run on."""
+    highs.setOptionValue("time_limit", highs.getRunTime() + deadline.remaining)
 
 
 class Master:
@@ -87,12 +100,15 @@ class Master:
         at = np.flatnonzero(trips)
         self._highs.addRow(-self._infinite, limit, len(at), (at + self.classes).astype(np.int32), trips[at])
 
-    def solve(self) -> Prices:
-        """Solve the linear program from where the last solve ended."""
+    def solve(self, deadline: Deadline) -> Prices:
+        """Solve the linear program from where the last solve ended; after the deadline, prices are what there is."""
+        limit_time(self._highs, deadline)
         self._highs.run()
         solution = self._highs.getSolution()
-        dual = -np.array(solution.row_dual)
-        value = np.array(solution.col_value)
+        rows, columns = self._highs.getNumRow(), self._highs.getNumCol()
+        # A run that was stopped may have no answer; any prices give a true bound, so zeros do.
+        dual = -np.array(solution.row_dual) if len(solution.row_dual) == rows else np.zeros(rows)
+        value = np.array(solution.col_value) if len(solution.col_value) == columns else np.zeros(columns)
         types_end = self.classes + self.types
         return Prices(
             kept=-self._highs.getInfo().objective_function_value,

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.optimise.contract import Problem
+from penstock.optimise.proof import Varying
 
 SMALLEST_LOAD = 1e-12  # keeps rates per load finite
 
 
-def neighbourhood_bound(problem: Problem) -> float:
-    """A true lower bound on the cost of every placement."""
-    adjacency, load = problem.graph.adjacency, problem.graph.load
-    if len(adjacency.weight) == 0:
+def neighbourhood_bound(varying: Varying) -> float:
+    """A true lower bound on the varying cost of every placement."""
+    problem = varying.problem
+    graph, load = problem.graph, problem.graph.load
+    source, target, rate = graph.source[varying.edges], graph.target[varying.edges], graph.rate[varying.edges]
+    if len(rate) == 0:
         return 0.0
-    row = np.repeat(np.arange(problem.task_count), np.diff(adjacency.start))
-    size = load[adjacency.neighbour]
-    order = np.lexsort((-adjacency.weight / np.maximum(size, SMALLEST_LOAD), row))
-    weight, size = adjacency.weight[order], size[order]
+    n = problem.task_count
+    key, at = np.unique(
+        np.concatenate([source.astype(np.int64) * n + target, target.astype(np.int64) * n + source]),
+        return_inverse=True,
+    )
+    weight = np.bincount(at.ravel(), np.concatenate([rate, rate]), minlength=len(key))
+    row, size = key // n, load[key % n]
+    order = np.lexsort((-weight / np.maximum(size, SMALLEST_LOAD), row))
+    weight, size = weight[order], size[order]
     # The rows are laid end to end, so each row's running load is a difference of one long running sum.
     running = np.concatenate([[0.0], np.cumsum(size)])
-    before = running[:-1] - running[adjacency.start[row]]
+    first = np.searchsorted(row, np.arange(n))
+    before = running[:-1] - running[first[row]]
     room = problem.capacity.max() * (1 + 1e-9) - load[row] - before
     part = np.clip(np.where(size > 0, room / np.maximum(size, SMALLEST_LOAD), 1.0), 0.0, 1.0)
     return float(max(0.0, (weight * (1.0 - part)).sum() / 2 * (1 - 1e-9)))

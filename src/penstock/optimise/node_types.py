@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.model.taskgraph import Floats, Ints
 from penstock.optimise.classes import Classes, classes_of
 from penstock.optimise.contract import Problem
-
-TOLERANCE = 1e-6  # relative: a bound this close below a cost proves it
+from penstock.optimise.proof import Varying
 
 
 @dataclass(frozen=True)
@@ -55,36 +55,29 @@ def fits(problem: Problem, node: Ints) -> bool:
     )
 
 
-def cost_step(problem: Problem) -> float:
-    """A rate of which every placement's cost is a multiple, or 0 when there is none: bounds can be rounded up to it."""
-    rate = problem.graph.rate
-    if len(rate) == 0:
-        return 0.0
-    multiples = rate / rate.min()
-    whole = np.all(multiples == np.rint(multiples)) and multiples.sum() < 1e6
-    return float(rate.min()) if whole else 0.0
-
-
-def is_proof(bound: float, cost: float) -> bool:
-    """Whether the bound shows that nothing cheaper exists."""
-    return bound >= cost - TOLERANCE * max(1.0, cost)
-
-
 @dataclass(frozen=True, eq=False)
 class DensePairs:
-    """The task graph as dense matrices, in units in which the largest rate of a pair is 1 (solvers count in those)."""
+    """The task graph as dense matrices, in units in which the largest rate of a pair is 1 (solvers count in those).
 
-    problem: Problem
+    Pairs that no node can hold together have no weight: they cross in every plan (`proof.Varying`).
+    """
+
+    varying: Varying
+
+    @property
+    def problem(self) -> Problem:
+        """The problem."""
+        return self.varying.problem
 
     @cached_property
     def unit(self) -> float:
         """Rate that counts as 1."""
-        weight = self.problem.graph.adjacency.weight
-        return float(weight.max()) if len(weight) else 1.0
+        largest = float(self._between(self.varying.edges).max(initial=0.0))
+        return largest if largest > 0 else 1.0
 
     @cached_property
     def outward(self) -> Floats:
-        """Rate from row to column, in units."""
+        """Rate from row to column, in units, of all pairs: bandwidth counts them all."""
         graph = self.problem.graph
         matrix = np.zeros((graph.task_count, graph.task_count))
         matrix[graph.source, graph.target] = graph.rate / self.unit
@@ -93,13 +86,32 @@ class DensePairs:
 
     @cached_property
     def weight(self) -> Floats:
-        """Rate of a pair, both directions together, in units."""
-        return self.outward + self.outward.T
+        """Rate of a pair that can be together, both directions, in units."""
+        return self._between(self.varying.edges) / self.unit
 
     @cached_property
     def total(self) -> float:
-        """All rates together, in units."""
-        return float(self.outward.sum())
+        """All varying rates together, in units."""
+        return self.varying.total / self.unit
+
+    @cached_property
+    def class_weight(self) -> Floats:
+        """Weight between one task of each class; tasks of one class never talk to each other."""
+        first = np.array([tasks[0] for tasks in self.classes.members])
+        matrix: Floats = self.weight[np.ix_(first, first)]
+        np.fill_diagonal(matrix, 0.0)
+        return matrix
+
+    def kept_by(self, holds: Floats) -> Floats:
+        """Traffic inside sets that are given as tasks per class, one row each."""
+        kept: Floats = ((holds @ self.class_weight) * holds).sum(axis=1) / 2
+        return kept
+
+    def _between(self, edges: NDArray[np.bool_]) -> Floats:
+        graph = self.problem.graph
+        matrix = np.zeros((graph.task_count, graph.task_count))
+        matrix[graph.source[edges], graph.target[edges]] = graph.rate[edges]
+        return matrix + matrix.T
 
     @cached_property
     def resources(self) -> Floats:

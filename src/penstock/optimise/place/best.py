@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,20 +24,39 @@ from penstock.errors import InvalidInput, NoPlanFound, UserError
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.objective import node_cost, worker_cost
+from penstock.optimise.proof import Varying
+
+if TYPE_CHECKING:
+    from penstock.optimise.configurations import Model
 
 THETA_DEFAULT = 1.0
-OTHERS = ("even", "ols", "rstorm", "ras", "ffd", "flink", "t3", "ischeduler", "turbostream")
-OTHERS_TASKS_MAX = 300  # above it only those of QUICK_OTHERS, whose plans come near
-QUICK_OTHERS = ("ras", "ffd", "t3", "ischeduler")
-QUICK_OTHERS_TASKS_MAX = 3_000  # above it even they take a good part of theta, at several times the cost of ours
+# Microseconds for each task, and for each task and node, as measured; those whose plans come nearest to ours first.
+OTHERS = {
+    "ischeduler": (30.0, 0.0),
+    "t3": (33.0, 0.0),
+    "ras": (9.0, 0.0),
+    "ffd": (8.0, 0.0),
+    "even": (2.5, 0.0),
+    "flink": (1.5, 0.0),
+    "turbostream": (100.0, 2.5),
+    "rstorm": (47.0, 0.0),
+    "ols": (320.0, 1.0),
+}
+OTHERS_SHARE = 0.14  # of theta that all of them together may take
+OTHERS_TASKS_MAX = 300  # to this size all of them are asked whatever theta is
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 METIS_STARTS = 8
+TASKS_PER_NODE_FEW = 10
 REPAIR_TRIES = 200_000
 REPAIR_TRIES_PER_TASK = 1_000
 PROOF_TASKS_MAX = 64
-PROOF_SHARE = 0.04  # of theta, for the proof where tasks are interchangeable: it mostly takes a third of that
+QUICK_PROOF_CONFIGURATIONS = 64  # models to this size were solved within 10 ms, quicker than any search
+QUICK_PROOF_SHARE = 0.5  # of theta: a cap that such a model never came near
+PROOF_SHARE = 0.04  # of theta, for larger models, after the search
+FINISH_SECONDS_PER_TASK = 1.5e-6  # for choosing among candidates and splitting nodes into workers
+FINISH_SHARE_MAX = 0.3  # of theta
 LAST_RESORT_TASKS_MAX = 200
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
@@ -56,16 +76,32 @@ class Search:
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest feasible placement found, with workers."""
     theta = THETA_DEFAULT if options.theta is None else options.theta
-    deadline = Deadline.after(theta)
+    finish = min(FINISH_SHARE_MAX * theta, FINISH_SECONDS_PER_TASK * problem.task_count)
+    deadline = Deadline.after(theta - finish)
     search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
         return _finished(search, [alone], options)
-    starts = feasible_starts(search, options)
-    if not starts:
-        starts = [_last_resort(search)]
-    found = improved(search, starts)
-    proof, bound = _proof(search, theta)
-    return _finished(search, [*starts, *found, *proof], options, bound)
+    model = _class_model(problem)
+    if model is not None and len(model.kept) <= QUICK_PROOF_CONFIGURATIONS:
+        proof, bound = _proof(problem, model, math.inf, Deadline.after(QUICK_PROOF_SHARE * theta))
+        if proof and is_feasible(problem, proof[0]) and _is_proved(problem, node_cost(problem, proof[0]), bound):
+            return _finished(search, proof, options, bound)
+    found = _searched(search, options, theta)
+    if model is None:
+        return _finished(search, found, options)
+    known = min((node_cost(problem, node) for node in found if is_feasible(problem, node)), default=math.inf)
+    proof, bound = _proof(problem, model, known, Deadline.after(PROOF_SHARE * theta))
+    return _finished(search, [*found, *proof], options, bound)
+
+
+def _searched(search: Search, options: Options, theta: float) -> list[Ints]:
+    """Starts and what the native search made of them. Beyond small sizes the search makes its own starts."""
+    if search.problem.task_count > EVOLVE_TASKS_MAX:
+        found = [*others(search.problem, options, theta), _by_multilevel(search)]
+        if any(is_feasible(search.problem, node) for node in found):
+            return found
+    starts = feasible_starts(search, options, theta) or [_last_resort(search)]
+    return [*starts, *improved(search, starts)]
 
 
 def _effort(problem: Problem, options: Options, theta: float) -> float:
@@ -118,7 +154,7 @@ def _one_node(problem: Problem) -> Ints | None:
     return node if is_feasible(problem, node) else None
 
 
-def feasible_starts(search: Search, options: Options) -> list[Ints]:
+def feasible_starts(search: Search, options: Options, theta: float) -> list[Ints]:
     """Placements to begin with: our own first guesses and the other schedulers', those that hold or can be repaired.
 
     The most different ones come first, because the search may take only so many.
@@ -128,7 +164,7 @@ def feasible_starts(search: Search, options: Options) -> list[Ints]:
     if problem.task_count <= EVOLVE_TASKS_MAX:
         found += [by_metis(problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
     found += [search.network.grow(order, 0) for order in orders]
-    found += others(problem, options)
+    found += others(problem, options, theta)
     starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
     return starts or _tight_starts(search, found)
 
@@ -183,28 +219,36 @@ def _last_resort(search: Search) -> Ints:
     return solve(search.problem, Deadline.after(max(1.0, search.deadline.remaining)), search.seed).node
 
 
-def _proof(search: Search, theta: float) -> tuple[list[Ints], float]:
-    """Exact's model of interchangeable tasks: its placement, if any, and a lower bound. Quick where classes are few.
+def _class_model(problem: Problem) -> Model | None:
+    """Exact's model of interchangeable tasks, where classes are few enough for it to be quick."""
+    if problem.task_count > PROOF_TASKS_MAX:
+        return None
+    from penstock.optimise.configurations import build_model
 
-    It runs by the clock, but can only add a proof or a cheaper plan than the search found.
+    return build_model(problem)
+
+
+def _proof(problem: Problem, model: Model, known: float, deadline: Deadline) -> tuple[list[Ints], float]:
+    """A placement cheaper than `known`, if the model has one, and a lower bound.
+
+    It runs by the clock, but only adds a proof, or a plan that is really cheaper than what the search found.
     """
-    if search.problem.task_count > PROOF_TASKS_MAX:
-        return [], 0.0
-    from penstock.optimise.configurations import build_model, solve_model
+    from penstock.optimise.configurations import solve_model
 
-    if (model := build_model(search.problem)) is None:
-        return [], 0.0
-    outcome = solve_model(search.problem, model, -math.inf, Deadline.after(PROOF_SHARE * theta))
-    return ([] if outcome.node is None else [outcome.node.astype(np.int32)]), outcome.lower_bound
+    varying = Varying(problem)
+    to_beat = varying.total - varying.to_beat(known - varying.fixed)
+    outcome = solve_model(problem, model, to_beat, deadline, 1 if math.isinf(known) else None)
+    cheaper = outcome.node is not None and node_cost(problem, outcome.node) < known
+    return ([outcome.node.astype(np.int32)] if outcome.node is not None and cheaper else []), outcome.lower_bound
 
 
-def others(problem: Problem, options: Options) -> list[Ints]:
-    """What every other cheap scheduler answers; one that finds nothing, or nothing here, is left out."""
+def others(problem: Problem, options: Options, theta: float) -> list[Ints]:
+    """What every other affordable scheduler answers; one that finds nothing is left out."""
     from penstock.optimise.place import find_scheduler
 
     found: list[Ints] = []
     quick = Options(seed=options.seed, theta=0.0, tasks_per_worker=options.tasks_per_worker)
-    for name in affordable(problem.task_count):
+    for name in affordable(problem.task_count, problem.node_count, theta):
         try:
             placement = find_scheduler(name).load()(problem, quick)
         except UserError:
@@ -213,11 +257,17 @@ def others(problem: Problem, options: Options) -> list[Ints]:
     return found
 
 
-def affordable(tasks: int) -> tuple[str, ...]:
-    """The other schedulers that are asked at this size."""
+def affordable(tasks: int, nodes: int, theta: float) -> tuple[str, ...]:
+    """The other schedulers that are asked at this size, by what they were measured to take and not by the clock."""
     if tasks <= OTHERS_TASKS_MAX:
-        return OTHERS
-    return QUICK_OTHERS if tasks <= QUICK_OTHERS_TASKS_MAX else ()
+        return tuple(OTHERS)
+    asked, left = [], OTHERS_SHARE * theta
+    for name, (each, each_node) in OTHERS.items():
+        seconds = 1e-6 * tasks * (each + each_node * nodes)
+        if seconds <= left:
+            asked.append(name)
+            left -= seconds
+    return tuple(asked)
 
 
 def node_orders(search: Search) -> list[Ints]:
@@ -239,10 +289,8 @@ def node_orders(search: Search) -> list[Ints]:
 
 def improved(search: Search, starts: list[Ints]) -> list[Ints]:
     """What the native search makes of the starts."""
-    n = search.problem.task_count
-    if n <= EVOLVE_TASKS_MAX:
-        return [search.network.evolve(starts, *breeding(n, search.effort), search.seed, search.deadline.remaining)]
-    return [_by_multilevel(search)]
+    schedule_of_work = breeding(search.problem.task_count, search.effort)
+    return [search.network.evolve(starts, *schedule_of_work, search.seed, search.deadline.remaining)]
 
 
 def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
@@ -257,7 +305,7 @@ def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
     wider = min(3.0, max(1.0, effort**0.5))  # long runs of a small population end in one valley
     if tasks <= 400:
         return int(24 * wider), children, 500, 300, 100
-    return int(16 * wider), children, 200, 300, 40
+    return int(10 * wider), children + 6, 200, 300, 40
 
 
 def _by_multilevel(search: Search) -> Ints:
@@ -276,7 +324,9 @@ def _by_multilevel(search: Search) -> Ints:
     if len(starts) < 2:
         return starts[0] if starts else search.network.grow(order, 0)
     coarse_sweeps, fine_sweeps = int(200 * min(1.0, scale**0.5)), int(20 * min(1.0, scale**0.25))
-    crossed = (len(starts), max(2, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
+    # With few tasks on a node a child's contracted graph is large, and takes half as long again.
+    least = 2 if n < TASKS_PER_NODE_FEW * search.problem.node_count else 3
+    crossed = (len(starts), max(least, round(10 * scale)), 0, coarse_sweeps, fine_sweeps)
     return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
@@ -289,8 +339,15 @@ def _finished(search: Search, candidates: list[Ints], options: Options, bound: f
     tied = [node for node, cost in zip(feasible, costs, strict=True) if cost <= least * (1 + SAME_COST)]
     split = [(node, split_workers(search, node, options)) for node in tied]
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
-    proved = least <= bound * (1 + SAME_COST)
-    return Placement(node, worker, least if proved else bound, proved, _slot_notes(problem, node, options))
+    bound = min(bound, least)
+    proved = _is_proved(problem, least, bound)
+    return Placement(node, worker, bound, proved, _slot_notes(problem, node, options))
+
+
+def _is_proved(problem: Problem, cost: float, bound: float) -> bool:
+    """Whether the bound leaves no room for a cheaper plan."""
+    varying = Varying(problem)
+    return bound >= cost - varying.tolerance(cost - varying.fixed)
 
 
 def split_workers(search: Search, node: Ints, options: Options) -> Ints:

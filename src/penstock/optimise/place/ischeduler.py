@@ -116,7 +116,8 @@ def _solver() -> Solve:
 
 def _calibrated_phi(options: Options) -> int:
     source = Path(str(importlib.import_module(SOLVER).__file__))
-    return calibrated(_theta(options), _solver(), [source, *source.parent.parent.glob("*.py")])
+    native = Path(str(importlib.import_module("penstock._core").__file__))
+    return calibrated(_theta(options), _solver(), [source, native, *source.parent.parent.glob("*.py")])
 
 
 def _asked_phi(options: Options) -> int | None:
