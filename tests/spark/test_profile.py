@@ -22,7 +22,6 @@ from penstock.model.profile import Profile
 
 LINES = [f"w{i % 7} w{i % 3} end" for i in range(3000)]
 one_session = pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
-group = pytest.mark.xdist_group("local[4]")
 
 
 def lines_of(task: int, tasks: int) -> list[tuple[str]]:
