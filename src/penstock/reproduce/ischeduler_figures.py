@@ -17,7 +17,7 @@ from penstock.reproduce.measure import Case, Run
 from penstock.reproduce.statements import OPTIMUM, Check, Figures, Statement
 from penstock.reproduce.t3_figures import CPLEX_TIMES
 
-PAPER = "001 (I-Scheduler), section 5"
+PAPER = "I-Scheduler paper (FGCS 2020), section 5"
 THETA_SECONDS = 1.0
 PHI_FIXED = 20
 CALIBRATED = Run("I-Scheduler", "ischeduler", Options(theta=THETA_SECONDS))

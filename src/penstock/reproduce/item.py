@@ -110,7 +110,7 @@ class Item:
         by_cost = self.quantity == "cost"
         labels = Labels(
             title=self.title,
-            subtitle=f"paper {self.paper}, reproduced; both clusters of its Table 3",
+            subtitle=f"{self.paper}, reproduced; both clusters of its Table 3",
             x="tasks",
             y="traffic between nodes" if by_cost else "resolution time in seconds",
             log_y=not by_cost,

@@ -82,7 +82,7 @@ def write_page(item: Item, report: Report, figures: Figures, repeats: int) -> No
     lines = [
         f"# {item.name}: {item.title}",
         "",
-        f"Source: paper {item.paper}. Machine: {machine_line()}. Times are medians of {repeats} runs in one process.",
+        f"Source: {item.paper}. Machine: {machine_line()}. Times are medians of {repeats} runs in one process.",
         "",
         f"![{item.title}]({report.picture.name})",
         "",

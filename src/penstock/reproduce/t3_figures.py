@@ -8,7 +8,7 @@ from penstock.reproduce.item import BEST_RUN, OPTIMUM_RUN, Item, PublishedTime
 from penstock.reproduce.measure import Case, Run
 from penstock.reproduce.statements import OPTIMUM, Statement
 
-PAPER = "000 (T3-Scheduler), section 5"
+PAPER = "T3-Scheduler paper (FGCS 2018), section 5"
 LAYOUTS = ("linear", "diamond", "star")
 T3 = Run("T3", "t3")
 
