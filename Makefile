@@ -17,7 +17,8 @@ $(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
 	  { echo "penstock needs Python 3.11 or newer but '$(PYTHON)' is $$($(PYTHON) -V); run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@command -v c++ >/dev/null || { echo "penstock needs a C++20 compiler but 'c++' is not on PATH; install g++ or clang"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pip scikit-build-core nanobind cmake ninja
+	@# PySpark comes as source and builds with tools of its own choice, so it is installed before ours builds without isolation.
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pip scikit-build-core nanobind cmake ninja pyspark
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 

@@ -46,7 +46,7 @@ SCHEDULERS: dict[str, Scheduler] = {
         Scheduler("exact", "proven optimum, or a bound and a gap", "penstock.optimise.place.exact", _ALL),
         Scheduler(
             "best",
-            "ours: never worse than any of the above",
+            "ours: starts from what the others find and goes on",
             "penstock.optimise.place.best",
             _ALL,
             settings=("effort", "effort_follows_theta"),
