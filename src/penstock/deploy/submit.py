@@ -60,7 +60,6 @@ def start_topology(
     theta: float | None = THETA_SECONDS,
     metrics: str | None = None,
     rows_max: int = 4096,
-    linger_us: int = 0,
     interval_s: float = 1.0,
     frames: Mapping[str, DataFrame] | None = None,
 ) -> Job:
@@ -92,7 +91,7 @@ def start_topology(
     placing = Placing(scheduler, plan, profile, node, seed, theta, per_worker)
     if faults := placing.faults():
         raise InvalidInput(faults)
-    settings = RunSettings(rows_max=rows_max, linger_us=linger_us, interval_s=interval_s)
+    settings = RunSettings(rows_max=rows_max, interval_s=interval_s)
     order = JobOrder(dataflow, count, placing, settings, driver_host(spark.sparkContext), given, metrics, notes)
     job = Job(spark, order)
     job.begin()

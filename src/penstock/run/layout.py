@@ -21,7 +21,6 @@ class RunSettings:
     """How a job moves data; the same on every worker."""
 
     rows_max: int = 4096
-    linger_us: int = 0  # small batches to other workers wait this long for company; 0 passes each on at once
     window_bytes: int | None = None  # per edge; None: shared out of WORKER_BYTES
     interval_s: float = 1.0  # between two rows of the metric log
     transport: str = "socket"
