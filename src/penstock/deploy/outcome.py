@@ -33,12 +33,13 @@ class Reports:
 
 def judge(reports: Reports) -> PenstockError | None:
     """The job's one error, or None when it finished."""
-    for kind in ("task", "worker"):
-        for fault in reports.faults:
-            if fault.kind == kind:
-                return _failed(reports, fault)
+    first = next((fault for kind in ("task", "worker") for fault in reports.faults if fault.kind == kind), None)
     if reports.cancel_asked:
-        return JobCancelled(f"topology {reports.topology!r} was cancelled")
+        # Workers that are torn apart in the middle of something may complain; whoever cancelled wanted that.
+        told = "" if first is None else f"; worker {first.worker} said meanwhile: {_brief(first.message)}"
+        return JobCancelled(f"topology {reports.topology!r} was cancelled{told}")
+    if first is not None:
+        return _failed(reports, first)
     died = [worker for worker in reports.hellos if worker not in reports.statuses]
     if died and reports.spark_error is not None:
         return _died(reports, died)
