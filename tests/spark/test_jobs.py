@@ -39,8 +39,8 @@ def endless(index: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
 
 def words_topology() -> Topology:
     top = Topology("words")
-    lines = top.source("lines", io.generator(lines_of, "line string", tasks=2))
-    lines.split("line", tasks=2).key_by("word").count(tasks=2).sink("out", io.collect())
+    lines = top.source("lines", io.generator(lines_of, "line string", tasks=tasks))
+    lines.split("line", tasks=tasks).key_by("word").count(tasks=tasks).sink("out", io.collect())
     return top
 
 
@@ -124,10 +124,10 @@ def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) 
 
 def test_too_few_slots_is_said_at_once(spark: SparkSession) -> None:
     with pytest.raises(NotEnoughSlots) as caught:
-        run_topology(words_topology(), spark, scheduler="even", workers=4)
-    master = spark.sparkContext.master
+        run_topology(words_topology(3), spark, scheduler="even", workers=slots)
+    needs = f"needs {slots} workers but master {spark.sparkContext.master!r} offers {slots} slots"
     assert str(caught.value) == (
-        f"topology 'words' needs 4 workers but master {master!r} offers 4 slots and one stays free for other queries; "
+        f"topology 'words' {needs} and one stays free for other queries; "
         "lower tasks, raise the master's slots, or pass take_last_slot=True"
     )
 

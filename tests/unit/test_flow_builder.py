@@ -14,6 +14,7 @@ from penstock.errors import InvalidInput
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.run.contract import ERRORS, LATE, SourceTask
 from penstock.run.dataflow import Grouping
+from penstock.run.operators.attached import WithSinks
 from penstock.run.operators.keyed import KeyedFold
 from penstock.run.operators.windowed import EventWindows, ProcessingWindows
 
@@ -35,14 +36,17 @@ def test_the_contract_example_builds() -> None:
         ("lines", "generator", 1, "source"),
         ("flat_map1", "flat_map", 4, "operator"),
         ("count1", "count", 2, "operator"),
-        ("out", "collect", 1, "sink"),
     ]
+    assert [(s.name, s.kind) for s in flow.operator("count1").sinks] == [("out", "collect")]
+    assert flow.sinks()["out"][1] == counts.schema
     assert to_ddl(counts.schema) == (
         "`window_start` timestamp NOT NULL, `window_end` timestamp NOT NULL, `word` string, `count` bigint NOT NULL"
     )
     assert flow.operator("count1").inputs[0].grouping == Grouping("fields", ("word",))
     assert flow.operator("count1").stateful
-    assert isinstance(flow.operator("count1").build(), ProcessingWindows)
+    built = flow.operator("count1").build()
+    assert isinstance(built, WithSinks)
+    assert isinstance(built.inner, ProcessingWindows)
     assert flow.bounded
     assert flow.graph().faults() == []
 

@@ -58,7 +58,7 @@ def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock() -> N
         seen.extend(batch["i"].to_pylist())
 
     seen: list[int] = []
-    stream.sink("c", ps.io.callback(slow))
+    stream.sink("c", ps.io.callback(slow), tasks=1)
     place = {"a/0": 0, "b/1": 0, "a/1": 1, "b/0": 1, "c/0": 0}
     LocalJob(top.build(), 2, place, RunSettings(rows_max=64, window_bytes=1)).run()
     assert sorted(seen) == list(range(4000))
@@ -86,7 +86,7 @@ def test_overload_keeps_queues_within_their_windows() -> None:
         largest = max(largest, *(worker._machine.statistics().queued_bytes for worker in job.workers))
 
     taken = 0
-    top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow))
+    top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow), tasks=1)
     window = 40_000
     job = LocalJob(top.build(), 2, {"a/0": 0, "b/0": 1}, RunSettings(rows_max=1000, window_bytes=window))
     job.run()
@@ -130,7 +130,7 @@ def test_cancel_ends_at_once() -> None:
             started.set()
             yield (i,)
 
-    top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard())
+    top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard(), tasks=1)
     job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}).start()
     assert started.wait(60)
     for control in job.controls:
@@ -146,7 +146,7 @@ def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
         return (1 / row.i,)
 
     numbers = ps.io.generator(lambda task, n: [(2,), (1,), (0,)], "i bigint")
-    top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect())
+    top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect(), tasks=1)
     with pytest.raises(TaskFault) as caught:
         LocalJob(top.build(), 2, {"a/0": 0, "invert/0": 1, "out/0": 0}).run()
     text = str(caught.value)
@@ -167,4 +167,12 @@ def test_metrics_count_what_flowed_and_say_where() -> None:
     assert sum(row["tuples"] for row in sent) >= total  # counted where it leaves and, between workers, never twice
     assert {row["node"] for row in tasks} == {"n0", "n1", "n2"}
     assert all(row["latency_us"] >= 0 for row in latency)
-    assert {row["task"] for row in latency} == {"out/0"}
+    assert {row["task"] for row in latency} == {"count1/0", "count1/1"}  # where the sink is attached
+
+
+def test_latency_is_metered_at_a_sink_with_tasks_of_its_own_too() -> None:
+    top = ps.Topology("own")
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.discard(), tasks=2)
+    job = LocalJob(top.build(), 2).run()
+    latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
+    assert [(row["task"], row["batches"]) for row in latency] == [("out/0", 1)]

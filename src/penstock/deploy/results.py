@@ -23,15 +23,14 @@ class Results:
         self._paths: dict[str, str] = {}
         self._order: list[str] = []
         schemas: dict[str, pa.Schema] = {}
-        for operator in dataflow.operators:
-            sink = operator.build() if operator.role == "sink" else None
-            given = operator.inputs[0] if operator.inputs else None
-            if isinstance(sink, Collect) and given is not None:
-                schemas[operator.name] = dataflow.operator(given.operator).outputs[given.output]
-                self._order.append(operator.name)
+        for name, (build, schema) in dataflow.sinks().items():
+            sink = build()
+            if isinstance(sink, Collect):
+                schemas[name] = schema
+                self._order.append(name)
             elif isinstance(sink, Parquet):
-                self._paths[operator.name] = sink.path
-                self._order.append(operator.name)
+                self._paths[name] = sink.path
+                self._order.append(name)
         self._spool = ResultSpool(schemas)
         self._made: dict[str, DataFrame] | None = None
 

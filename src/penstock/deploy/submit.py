@@ -73,8 +73,9 @@ def start_topology(
     given = {**given, **(frames or {})}
     _require_frames(dataflow, given)
     find_scheduler(scheduler)
-    tasks = sum(operator.tasks for operator in dataflow.operators)
     wanted = workers_needed(plan) if plan is not None else workers
+    # A reader of a DataFrame has as many tasks as there are workers; before it is known how many, as many as wanted.
+    tasks = sum(max(1, wanted or 1) if o.one_per_worker else o.tasks for o in dataflow.operators)
     facts = gather_facts(spark, min(wanted or 1, tasks))
     count, notes = decide_workers(
         facts,

@@ -20,7 +20,7 @@ from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.run.contract import ERRORS, LATE, MAIN, Build
-from penstock.run.dataflow import Grouping, Input
+from penstock.run.dataflow import AttachedSink, Grouping, Input
 from penstock.run.operators.join import LATE_RIGHT
 from penstock.run.operators.times import Duration, Window, parse_duration_us
 from penstock.run.operators.top import Ranking, TopAll, TopWindows
@@ -154,11 +154,19 @@ class DataStream(Transforms):
 
     # -- ends and side outputs ---------------------------------------------------------------------------------------
 
-    def sink(self, name: str, sink: Sink, tasks: int = 1) -> None:
-        """Send the rows out; see `ps.io` for where to."""
+    def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
+        """Send the rows out; see `ps.io` for where to.
+
+        Without `tasks` the sink is part of every task that produces the rows, and plans, metrics and profiles know
+        those tasks only. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own.
+        """
         require_kind(sink, Sink, f"sink {name!r}", "ps.io.collect(), parquet(path), callback(f) or discard()")
         build = partial(sink.make, self.schema)
-        self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
+        if tasks is None and self.grouping is None:
+            self.topology.attach(self.operator, AttachedSink(name, sink.kind, build, self.output))
+        else:
+            tasks = 1 if tasks is None else tasks
+            self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
 
     @property
     def late(self) -> DataStream:

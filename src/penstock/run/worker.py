@@ -107,6 +107,10 @@ class TaskOutputs:
             for edge in stream.edges:
                 self._worker.push_watermark(edge, time_us)
 
+    def arrived(self) -> None:
+        """Meter the latency of what has just reached a sink inside this task."""
+        self._worker.meters.arrived(self._task, (time.time_ns() - self.origin_ns) // 1000)
+
 
 class Worker:
     """One worker process of one job, from the first connection to the last goodbye."""
