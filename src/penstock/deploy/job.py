@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.deploy.barrier_job import Action
-from penstock.deploy.binding import Placing, bind, sized
+from penstock.deploy.binding import Placing, Replan, bind, replan, sized, tasks_per_worker
 from penstock.deploy.messages import KEY_BYTES, Hello, encode_deployment
 from penstock.deploy.metric_log import MetricLog
 from penstock.deploy.outcome import Reports, judge
@@ -30,8 +30,10 @@ from penstock.deploy.preflight import hello_faults
 from penstock.deploy.rendezvous import ControlServer
 from penstock.deploy.results import Results
 from penstock.deploy.worker_main import WorkerCall
-from penstock.errors import JobCancelled, JobFailed, PenstockError, UnfitSession
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError, UnfitSession
 from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.optimise.place import find_scheduler
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
@@ -135,6 +137,43 @@ class Job:
     def metrics(self, table: str = "tasks") -> pa.Table:
         """The latest rows of the metric log: `tasks`, `edges` or `latency`."""
         return self._log.latest(table)
+
+    def profile(self) -> Profile:
+        """What the job has measured so far: load of every task, traffic of every pair; for `replan` and `ps.place`.
+
+        The first rows arrive one metric interval after the start; InvalidInput before.
+        """
+        measured = self._log.sums().profile()
+        missing = sorted(set(self.worker_of) - set(measured.tasks))
+        if missing or not measured.tasks:
+            msg = (
+                f"job {self.name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again "
+                f"after its metric interval of {self._order.settings.interval_s:g} s"
+            )
+            raise InvalidInput(msg)
+        return measured
+
+    def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
+        """A new plan for the same workers from what the job has measured, beside the plan that it follows.
+
+        Both are costed with the same measurements, so `.gain` is what a move would save. It only compares: the job goes
+        on as it is, because tasks cannot move while it runs yet. To follow the new plan, start again with `plan=`.
+        """
+        if self.plan is None:
+            msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"
+            raise InvalidInput(msg)
+        given = self._order.placing
+        find_scheduler(scheduler or given.scheduler)
+        placing = Placing(
+            scheduler or given.scheduler,
+            None,
+            self.profile(),
+            given.node,
+            given.seed if seed is None else seed,
+            given.theta if theta is None else theta,
+            given.tasks_per_worker if given.plan is None else tasks_per_worker(len(self.worker_of), len(self.workers)),
+        )
+        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU microseconds, tuples and bytes of each task since the start."""
