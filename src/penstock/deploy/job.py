@@ -42,6 +42,8 @@ from penstock.run.worker import Deployment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.deploy.exporter import Exporter
+
 RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first Python workers many
 OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
 KILL_SECONDS = 30.0
@@ -56,10 +58,12 @@ class JobOrder:
     workers: int
     placing: Placing
     settings: RunSettings
-    host: str
+    host: str  # as executors reach the driver
+    bind: str  # as the driver listens: the same, unless something stands between
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     metrics: str | None = None
     notes: tuple[str, ...] = ()
+    prometheus: tuple[str, int] | None = None  # host and port of the page; port 0 lets the kernel pick
 
 
 class Job:
@@ -80,8 +84,9 @@ class Job:
         self._deployment: Deployment | None = None
         key = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics)
+        self._exporter = None if order.prometheus is None else self._export(*order.prometheus)
         self._results = Results(spark, order.dataflow)
-        self._server = ControlServer(order.host, key, order.workers, self._take)
+        self._server = ControlServer(order.bind, key, order.workers, self._take)
         location = f"grpc://{order.host}:{self._server.port}"
         frame = next(iter(order.frames.items()), (None, None))
         call = WorkerCall(self.id, order.dataflow, location, key, order.host == "127.0.0.1", frame[0])
@@ -184,6 +189,11 @@ class Job:
         return self._log.latency_us(fraction)
 
     @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus can read this job's metrics while it runs; None unless `prometheus_port` was given."""
+        return None if self._exporter is None else self._exporter.url
+
+    @property
     def worker_of(self) -> Mapping[str, int]:
         """Which worker runs which task."""
         return {} if self._deployment is None else self._deployment.worker_of
@@ -250,6 +260,11 @@ class Job:
         )
         raise JobFailed(msg)
 
+    def _export(self, host: str, port: int) -> Exporter:
+        from penstock.deploy.exporter import Exporter  # a job without a page does not pay for an HTTP server's import
+
+        return Exporter(self.id, self._log.sums, port, host)
+
     def _take(self, worker: int, kind: str, name: str, batch: pa.RecordBatch) -> None:
         if kind == "metrics":
             self._log.take(worker, name, batch)
@@ -280,6 +295,8 @@ class Job:
         roll = self._server.roll
         self._server.end()
         self._log.close()
+        if self._exporter is not None:
+            self._exporter.close()
         error = self._action.error
         reports = Reports(
             self.name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
-from penstock.deploy.facts import driver_host, gather_facts, require_classic
+from penstock.deploy.facts import bind_address, driver_host, gather_facts, require_classic
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
@@ -62,11 +62,15 @@ def start_topology(
     rows_max: int = 4096,
     interval_s: float = 1.0,
     frames: Mapping[str, DataFrame] | None = None,
+    prometheus_port: int | None = None,
+    prometheus_host: str = "127.0.0.1",
 ) -> Job:
     """Start a job and return it once its workers have been sent to work.
 
     `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
     free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
+    `prometheus_port` serves it to Prometheus at http://127.0.0.1:port/metrics while the job runs; 0 picks a port, which
+    `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     require_classic(spark)
     dataflow, given = _parts(topology)
@@ -93,7 +97,10 @@ def start_topology(
     if faults := placing.faults():
         raise InvalidInput(faults)
     settings = RunSettings(rows_max=rows_max, interval_s=interval_s)
-    order = JobOrder(dataflow, count, placing, settings, driver_host(spark.sparkContext), given, metrics, notes)
+    page = None if prometheus_port is None else (prometheus_host, prometheus_port)
+    context = spark.sparkContext
+    addresses = driver_host(context), bind_address(context)
+    order = JobOrder(dataflow, count, placing, settings, *addresses, given, metrics, notes, page)
     job = Job(spark, order)
     job.begin()
     return job
