@@ -101,13 +101,28 @@ def test_an_empty_frame_gives_an_empty_frame(spark: SparkSession, optimised_away
     ]
 
 
-def test_two_frames_are_refused(spark: SparkSession) -> None:
-    top = Topology("two")
-    frame = spark.range(3)
-    top.source("a", io.dataframe(frame)).sink("x", io.discard())
-    top.source("b", io.dataframe(frame)).sink("y", io.discard())
-    with pytest.raises(InvalidInput, match="reads 2 DataFrames"):
-        run_topology(top, spark)
+def test_several_frames_go_in(spark: SparkSession) -> None:
+    top = Topology("three")
+    lines = spark.createDataFrame([(line, i) for i, line in enumerate(LINES)], "line string, `a``b` int")
+    numbers = spark.range(5000)
+    none = spark.range(10).where("id > 10")
+    top.source("lines", io.dataframe(lines)).split("line").key_by("word").count(tasks=2).sink("words", io.collect())
+    ids = top.source("numbers", io.dataframe(numbers))
+    ids.filter(lambda row: row.id % 2 == 0).sink("even", io.collect())
+    ids.union(top.source("none", io.dataframe(none))).sink("all", io.collect())
+    top.source("again", io.dataframe(numbers)).key_by("id").count().sink("twice", io.collect())
+    out = run_topology(top, spark, scheduler="even", workers=2)
+    assert as_counter(out["words"]) == EXPECTED
+    assert sorted(row.id for row in out["even"].collect()) == list(range(0, 5000, 2))
+    assert sorted(row.id for row in out["all"].collect()) == list(range(5000))
+    assert out["twice"].where("count = 1").count() == 5000
+
+
+def test_several_frames_may_all_be_empty(spark: SparkSession) -> None:
+    top = Topology("nothing")
+    a = top.source("a", io.dataframe(spark.range(3).where("false")))
+    a.union(top.source("b", io.dataframe(spark.range(3).where("id > 5")))).sink("out", io.collect())
+    assert run_topology(top, spark, scheduler="even", workers=2).collect() == []
 
 
 def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) -> None:

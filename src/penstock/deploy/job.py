@@ -88,11 +88,15 @@ class Job:
         self._results = Results(spark, order.dataflow)
         self._server = ControlServer(order.bind, key, order.workers, self._take)
         location = f"grpc://{order.host}:{self._server.port}"
-        frame = next(iter(order.frames.items()), (None, None))
-        call = WorkerCall(self.id, order.dataflow, location, key, order.host == "127.0.0.1", frame[0])
+        call = WorkerCall(self.id, order.dataflow, location, key, order.host == "127.0.0.1", tuple(order.frames))
         roll = self._server.roll
         self._action = Action(
-            spark, call, order.workers, frame[1], nobody_came=lambda: not roll.hellos, on_end=roll.awaken
+            spark,
+            call,
+            order.workers,
+            tuple(order.frames.values()),
+            nobody_came=lambda: not roll.hellos,
+            on_end=roll.awaken,
         )
 
     # -- for users ---------------------------------------------------------------------------------------------------

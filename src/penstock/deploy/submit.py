@@ -114,12 +114,6 @@ def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]
 
 def _require_frames(dataflow: Dataflow, frames: Mapping[str, object]) -> None:
     readers = [operator.name for operator in dataflow.operators if operator.one_per_worker]
-    if len(readers) > 1:
-        msg = (
-            f"topology {dataflow.name!r} reads {len(readers)} DataFrames ({', '.join(readers)}) but Spark hands one "
-            "to a stage; union or join them first, or write all but one to Parquet and read it with ps.io.files"
-        )
-        raise InvalidInput(msg)
     if set(readers) != set(frames):
         msg = f"topology {dataflow.name!r} has DataFrame sources {readers} but got DataFrames for {sorted(frames)}"
         raise InvalidInput(msg)

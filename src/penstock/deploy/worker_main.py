@@ -27,6 +27,7 @@ import pyarrow as pa
 from penstock.deploy.binding import sized
 from penstock.deploy.control import DriverGone, DriverLine
 from penstock.deploy.messages import Fault, Hello
+from penstock.deploy.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
@@ -56,7 +57,7 @@ class WorkerCall:
     location: str
     key: bytes = field(repr=False)
     loopback: bool  # executors live in the driver's process
-    frame: str | None = None  # the operator that reads what Spark hands in
+    frames: tuple[str, ...] = ()  # the operators that read what Spark hands in; several of them read tagged rows
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.barrier().mapPartitions`: sources read for themselves."""
@@ -163,8 +164,7 @@ def _work(
     listener: socket.socket,
     pulled: PulledInput | None,
 ) -> str:
-    inputs = {} if call.frame is None or pulled is None else {call.frame: pulled}
-    settings = {SETTING_INPUTS: inputs, SETTING_DELIVER: line.deliver, SETTING_JOB: call.job}
+    settings = {SETTING_INPUTS: _inputs(call.frames, pulled), SETTING_DELIVER: line.deliver, SETTING_JOB: call.job}
     node = deployment.workers[me].node
     try:
         dataflow = sized(call.dataflow, len(deployment.workers))
@@ -176,6 +176,16 @@ def _work(
         line.fault(_fault(error, me, node))
         return "failed"
     return "finished"
+
+
+def _inputs(frames: tuple[str, ...], pulled: PulledInput | None) -> dict[str, Iterator[pa.RecordBatch | None]]:
+    """What each operator that reads a DataFrame is handed."""
+    if pulled is None:
+        return {}
+    if len(frames) == 1:
+        return {frames[0]: pulled}
+    splitter = Splitter(pulled, len(frames))
+    return {name: splitter.reader(number) for number, name in enumerate(frames)}
 
 
 def _fault(error: Exception, me: int, node: str) -> Fault:
