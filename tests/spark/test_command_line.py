@@ -167,6 +167,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["mine.py:BOUNDED", "--master", "mesos://there"], "master 'mesos://there'"),
         (["mine.py:BOUNDED", "--master", "local[0]"], "master 'local[0]'"),
         (["mine.py:BOUNDED", "--master", "local-cluster[2,2]"], "master 'local-cluster[2,2]'"),
+        (["mine.py:BOUNDED", "--master", "yarn"], "Spark did not start on master 'yarn'"),
         (["mine.py:BOUNDED", "--plan", "absent.json"], "absent.json"),
         (["mine.py:BOUNDED", "--plan", "text.json"], "text.json"),
         (["mine.py:BOUNDED", "--plan", "plan.json"], "plan.json"),
