@@ -139,6 +139,20 @@ def test_cancel_ends_at_once() -> None:
     assert all(isinstance(error, Cancelled | PeerGone) for error in job.errors)
 
 
+@pytest.mark.parametrize("tasks", [None, 1])
+def test_a_sink_that_learns_of_the_cancel_first_is_not_a_failed_task(tasks: int | None) -> None:
+    """The thread that hears commands tells `deliver` before the loop has looked; what it raises is the cancel."""
+
+    def told(name: str, batch: pa.RecordBatch) -> None:
+        msg = "worker 0 was cancelled"
+        raise Cancelled(msg)
+
+    top = ps.Topology("told")
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.collect(), tasks=tasks)
+    with pytest.raises(Cancelled):
+        LocalJob(top.build(), 1, deliver=told).run()
+
+
 def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
     top = ps.Topology("fails")
 

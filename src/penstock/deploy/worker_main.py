@@ -190,9 +190,10 @@ def _inputs(frames: tuple[str, ...], pulled: PulledInput | None) -> dict[str, It
 
 def _fault(error: Exception, me: int, node: str) -> Fault:
     """A user's failure, a vanished peer, or a failure of this worker itself."""
-    # A send inside a task's `emit` may find the peer gone; that is not the task's failure.
+    # A send inside a task's `emit` may find the peer gone, and a peer that gave up before we called it refuses the
+    # call; neither is a failure of this worker. A user's function may lose connections of its own.
     root = error.__cause__ if isinstance(error, TaskFault) else error
-    if isinstance(root, PeerGone | DriverGone):
+    if isinstance(root, PeerGone | DriverGone) or isinstance(error, ConnectionError):
         return Fault(me, "peer", _short(str(root)), node=node)
     trace = error.trace if isinstance(error, TaskFault) else "".join(traceback.format_exception(error))
     task = error.task if isinstance(error, TaskFault) else ""

@@ -264,8 +264,8 @@ class Worker:
         began = time.thread_time_ns()
         try:
             yield
-        except PeerGone:
-            raise  # met while sending what the task emitted; not the task's fault
+        except (PeerGone, Cancelled):
+            raise  # met while sending or delivering what the task emitted; not the task's fault
         except Exception as error:
             raise TaskFault(self._share.tasks[t], self._me, self._node, error) from error
         self.meters.cpu_ns[t] += time.thread_time_ns() - began
