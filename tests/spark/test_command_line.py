@@ -71,7 +71,7 @@ def main_job(tmp_path_factory: pytest.TempPathFactory) -> MainJob:
     return MainJob(folder, json.loads(done.stdout))
 
 
-group = pytest.mark.xdist_group("local[4]")  # the process that has the session for SQL's answer
+group = pytest.mark.xdist_group("local[8]")  # the process that has the session for SQL's answer
 
 
 @group
@@ -111,7 +111,7 @@ def test_the_metric_log_accounts_for_every_trip(main_job: MainJob) -> None:
 
 
 @group
-@pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
+@pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
 def test_the_main_jobs_answer_is_spark_sqls(main_job: MainJob, spark: SparkSession) -> None:
     sources = routes.TASKS["source"]
     trips = [batch for task in range(sources) for batch in Trips()(task, sources)]

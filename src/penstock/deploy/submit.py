@@ -89,7 +89,7 @@ def start_topology(
         tasks_per_worker=TASKS_PER_WORKER,
         take_last_slot=take_last_slot,
     )
-    if plan is not None:
+    if plan is not None and len(facts.executors) != 1:
         # Spark decides where workers land; spare ones let the plan's shape fit, and those it does not need end at once.
         count = max(count, facts.slots - facts.busy - (0 if take_last_slot else 1))
     per_worker = TASKS_PER_WORKER if workers is None else tasks_per_worker(tasks, count)
