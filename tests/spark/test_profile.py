@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 import pytest
+from footprint import Footprint
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -225,3 +227,11 @@ def test_a_job_that_has_measured_nothing_says_so(spark: SparkSession) -> None:
             job.profile()
         with pytest.raises(InvalidInput, match="unknown scheduler 'worst'"):
             job.replan("worst")
+
+
+def test_a_port_that_is_taken_ends_the_job_before_it_begins(spark: SparkSession, footprint: Footprint) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"cannot be served at 127.0.0.1:{port}"):
+            start_topology(endless_topology(), spark, scheduler="even", workers=2, prometheus_port=port)
+    footprint.assert_gone()

@@ -84,7 +84,7 @@ class Job:
         self._deployment: Deployment | None = None
         key = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics)
-        self._exporter = None if order.prometheus is None else self._export(*order.prometheus)
+        self._exporter: Exporter | None = None
         self._results = Results(spark, order.dataflow)
         self._server = ControlServer(order.bind, key, order.workers, self._take)
         location = f"grpc://{order.host}:{self._server.port}"
@@ -224,6 +224,7 @@ class Job:
 
     def begin(self) -> None:
         """Launch, meet the workers and send them to work; whatever goes wrong or interrupts, nothing stays behind."""
+        self._serve_page()
         _live.add(self)
         threading.Thread(target=self._supervise, name=f"penstock-{self.id}-supervisor", daemon=True).start()
         self._action.start()
@@ -264,10 +265,19 @@ class Job:
         )
         raise JobFailed(msg)
 
-    def _export(self, host: str, port: int) -> Exporter:
+    def _serve_page(self) -> None:
+        """Open the page for Prometheus, if one is wanted; a port that is taken ends the job before it begins."""
+        if self._order.prometheus is None:
+            return
         from penstock.deploy.exporter import Exporter  # a job without a page does not pay for an HTTP server's import
 
-        return Exporter(self.id, self._log.sums, port, host)
+        host, port = self._order.prometheus
+        try:
+            self._exporter = Exporter(self.id, self._log.sums, port, host)
+        except BaseException:
+            self._server.end()
+            self._results.discard()
+            raise
 
     def _take(self, worker: int, kind: str, name: str, batch: pa.RecordBatch) -> None:
         if kind == "metrics":
