@@ -22,6 +22,7 @@ class RunSettings:
 
     rows_max: int = 4096
     window_bytes: int | None = None  # per edge; None: shared out of WORKER_BYTES
+    metered: bool = True  # False: nothing is counted, for measuring what counting costs
     interval_s: float = 1.0  # between two rows of the metric log
     transport: str = "socket"
 
