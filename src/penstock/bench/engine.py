@@ -119,9 +119,7 @@ def _once_per_three(run: Callable[[], Measured]) -> Callable[[], Measured]:
     return lambda: run() if next(count) % 3 == 0 else {}
 
 
-def _measure(
-    cases: list[Case], rounds: int, progress: Progress
-) -> tuple[dict[Case, list[Measured]], dict[str, str]]:
+def _measure(cases: list[Case], rounds: int, progress: Progress) -> tuple[dict[Case, list[Measured]], dict[str, str]]:
     """Every case once in every round; a peer that cannot answer is not asked again."""
     found: dict[Case, list[Measured]] = {case: [] for case in cases}
     skipped: dict[str, str] = {}
@@ -154,7 +152,9 @@ def _word_count(batches: list[pa.RecordBatch], words: int, split: Any, emit: Any
 def _probe(seconds: float, lines: list[str]) -> Measured:
     vocabulary = sorted({word for line in lines for word in line.split()})
     late: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-    dataflow = jobs.probe(PROBE_WORDS_PER_SECOND, seconds, lambda batch: late.append(jobs.lateness_us(batch)), vocabulary)
+    dataflow = jobs.probe(
+        PROBE_WORDS_PER_SECOND, seconds, lambda batch: late.append(jobs.lateness_us(batch)), vocabulary
+    )
     timed: Timed = timed_run(
         dataflow, jobs.paired(dataflow), at_end=lambda: np.concatenate(late).tolist() if late else []
     )

@@ -93,9 +93,7 @@ def probe(
         name="function",
         tasks=2,
     )
-    counts = words.key_by("word").aggregate(
-        n="count(*)", due="last(due)", emit="each", name="count", tasks=2
-    )
+    counts = words.key_by("word").aggregate(n="count(*)", due="last(due)", emit="each", name="count", tasks=2)
     counts.local_or_shuffle().sink("out", io.callback(sent), tasks=2)
     return topology.build()
 

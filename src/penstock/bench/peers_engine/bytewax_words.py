@@ -172,7 +172,11 @@ def main(case, path, words, size):
     late = sorted(value for note in found for value in note["late"])
     answer = {"words_per_s": words / seconds, "cpu_ns_per_word": sum(note["cpu"] for note in found) / words * 1e9}
     if late:
-        answer |= {"p50_ms": late[len(late) // 2] * 1e3, "p99_ms": late[len(late) * 99 // 100] * 1e3, "words": len(late)}
+        answer |= {
+            "p50_ms": late[len(late) // 2] * 1e3,
+            "p99_ms": late[len(late) * 99 // 100] * 1e3,
+            "words": len(late),
+        }
     print(json.dumps(answer))
 
 
