@@ -1,9 +1,9 @@
 """`penstock bench engine`: how fast dataflows run, beside other engines in the same run.
 
 Word count on two worker processes: built-in operators in large and small batches, row functions, one update per word;
-latency at a steady rate; the cost of long chains in one worker; what metering costs; start to first tuple on Spark. Each
-round measures every case and every peer once, so that what else the machine does meets all of them alike; figures are
-medians of the rounds, and what counts is the ratio to the peers.
+latency at a steady rate; the cost of long chains in one worker; what metering costs; start to first tuple on Spark.
+Each round measures every case and every peer once, so that what else the machine does meets all of them alike; figures
+are medians of the rounds, and what counts is the ratio to the peers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ import pyarrow as pa
 from penstock.bench import engine_jobs as jobs
 from penstock.bench.engine_peers import BYTEWAX, FIRST_TUPLE, SPARK, Peer, PeerMissing, measured
 from penstock.bench.engine_run import Timed, timed_run
+from penstock.flow.stream import Emit
 from penstock.run.layout import RunSettings
 
 Row = dict[str, object]
 Progress = Callable[[str], None]
 Measured = dict[str, float]
+Run = Callable[[], Measured]
 
 PROBE_WORDS_PER_SECOND = 20_000.0
 LARGE, SMALL = 10_000, 1_000  # words in a batch
@@ -44,7 +46,7 @@ class Case:
     section: str
     what: str
     engine: str
-    run: Callable[[], Measured]
+    run: Run
     rival: str = ""  # the peers' case that it is compared with
     aim: float | None = None  # least ratio to the rival
 
@@ -84,28 +86,38 @@ def _cases(path: Path, lines: list[str], quick: bool) -> list[Case]:
     large, small = jobs.line_batches(lines, LARGE), jobs.line_batches(lines, SMALL)
     built_in, function, each_word = jobs.split_built_in, jobs.split_by_function, jobs.split_and_map
 
-    def ours(batches: list[pa.RecordBatch], words: int, split: Any, emit: Any, **how: Any) -> Callable[[], Measured]:  # noqa: ANN401 - as word_count takes them
-        return partial(_word_count, batches, words, split, emit, RunSettings(**how))
+    def ours(
+        batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit, metered: bool = True
+    ) -> Run:
+        return partial(_word_count, batches, words, split, emit, RunSettings(metered=metered))
 
-    def peer(engine: Peer, case: str, words: int, lines_a_batch: int) -> Callable[[], Measured]:
+    def peer(engine: Peer, case: str, words: int, lines_a_batch: int) -> Run:
         return partial(measured, engine, case, path, words, lines_a_batch)
 
     seconds = 1.0 if quick else 3.0
     probe_words = int(PROBE_WORDS_PER_SECOND * seconds)
+    at_rate = "20,000 words/s, a row function"
+    grouped = [
+        ("built-in, 10,000-word batches", ours(large, 20 * million, built_in, "changes"), 4.0),
+        ("built-in, 1,000-word batches", ours(small, 10 * million, built_in, "changes"), 2.0),
+    ]
+    record = [
+        ("a row function per line", ours(large, 8 * million, function, "changes"), 5.0),
+        ("a row function per word", ours(large, 5 * million, each_word, "changes"), 5.0),
+        ("one update per word", ours(large, 8 * million, built_in, "each"), 1.0),
+    ]
     cases = [
-        Case("throughput", "built-in, 10,000-word batches", "penstock", ours(large, 20 * million, built_in, "changes"), "grouped", 4.0),
-        Case("metering", "on", "penstock", ours(small, 8 * million, built_in, "changes")),
-        Case("metering", "off", "penstock", ours(small, 8 * million, built_in, "changes", metered=False)),
+        Case("throughput", grouped[0][0], "penstock", grouped[0][1], "grouped", grouped[0][2]),
         Case("throughput", "grouped by hand", "bytewax", peer(BYTEWAX, "grouped", 6 * million, 1_000), "grouped"),
-        Case("throughput", "built-in, 1,000-word batches", "penstock", ours(small, 10 * million, built_in, "changes"), "grouped", 2.0),
-        Case("throughput", "a row function per line", "penstock", ours(large, 8 * million, function, "changes"), "record", 5.0),
-        Case("throughput", "a row function per word", "penstock", ours(large, 5 * million, each_word, "changes"), "record", 5.0),
-        Case("throughput", "one update per word", "penstock", ours(large, 8 * million, built_in, "each"), "record", 1.0),
+        Case("throughput", grouped[1][0], "penstock", grouped[1][1], "grouped", grouped[1][2]),
+        *(Case("throughput", what, "penstock", run, "record", aim) for what, run, aim in record),
         Case("throughput", "one update per word", "bytewax", peer(BYTEWAX, "record", million // 2, 100), "record"),
-        Case("latency", "20,000 words/s, a row function", "penstock", partial(_probe, seconds, lines), "latency", 1.0),
-        Case("latency", "20,000 words/s, a row function", "bytewax", peer(BYTEWAX, "latency", probe_words, 1), "latency"),
+        Case("latency", at_rate, "penstock", partial(_probe, seconds, lines), "latency"),
+        Case("latency", at_rate, "bytewax", peer(BYTEWAX, "latency", probe_words, 1), "latency"),
         *(Case("chain", str(n), "penstock", partial(_chained, lines, 2 * million, n)) for n in CHAIN_LENGTHS),
-    ]  # fmt: skip
+        Case("metering", "on", "penstock", ours(small, 10 * million, built_in, "changes")),
+        Case("metering", "off", "penstock", ours(small, 10 * million, built_in, "changes", metered=False)),
+    ]
     if not quick:
         spark = peer(SPARK, "grouped", 20 * million, 0)
         cases.append(Case("throughput", "micro-batch SQL", "spark", _once_per_three(spark), "grouped"))
@@ -113,7 +125,7 @@ def _cases(path: Path, lines: list[str], quick: bool) -> list[Case]:
     return cases
 
 
-def _once_per_three(run: Callable[[], Measured]) -> Callable[[], Measured]:
+def _once_per_three(run: Run) -> Run:
     """Only in every third round: what starts a Spark session takes half a minute."""
     count = iter(range(1_000_000))
     return lambda: run() if next(count) % 3 == 0 else {}
@@ -142,7 +154,9 @@ def _measure(cases: list[Case], rounds: int, progress: Progress) -> tuple[dict[C
 # -- what one measurement is ------------------------------------------------------------------------------------------
 
 
-def _word_count(batches: list[pa.RecordBatch], words: int, split: Any, emit: Any, settings: RunSettings) -> Measured:  # noqa: ANN401 - as word_count takes them
+def _word_count(
+    batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit, settings: RunSettings
+) -> Measured:
     dataflow = jobs.word_count(batches, words, split, emit)
     timed = timed_run(dataflow, jobs.paired(dataflow), settings)
     counted = timed.tuples_in.get("count", 0) or words

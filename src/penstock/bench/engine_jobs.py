@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.flow import io
 from penstock.flow.stream import DataStream, Emit
 from penstock.flow.topology import Topology
 from penstock.run.dataflow import Dataflow
+
+Split = Callable[[DataStream], DataStream]
 
 WORDS = 10_000
 WORDS_A_LINE = 10
@@ -51,9 +54,7 @@ def cycled(batches: list[pa.RecordBatch], rows: int, task: int, tasks: int) -> I
         at += 1
 
 
-def word_count(
-    batches: list[pa.RecordBatch], words: int, split: Callable[[DataStream], DataStream], emit: Emit, tasks: int = 2
-) -> Dataflow:
+def word_count(batches: list[pa.RecordBatch], words: int, split: Split, emit: Emit, tasks: int = 2) -> Dataflow:
     """Source, split, keyed count, nothing; half of the words go to the other worker."""
     topology = Topology("words")
     source = io.generator(partial(cycled, batches, words // WORDS_A_LINE), SCHEMA, tasks=tasks)
@@ -100,7 +101,9 @@ def probe(
 
 def lateness_us(batch: pa.RecordBatch) -> Any:  # noqa: ANN401 - a numpy array
     """How long after it was due each word of a batch has come out."""
-    return time.time_ns() // 1000 - batch.column("due").cast(pa.int64()).to_numpy()
+    due = batch.column("due")
+    times = np.frombuffer(due.buffers()[1], np.int64)[due.offset : due.offset + len(due)]
+    return time.time_ns() // 1000 - times
 
 
 def chain(batches: list[pa.RecordBatch], rows: int, length: int) -> Dataflow:

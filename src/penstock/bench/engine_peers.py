@@ -1,7 +1,7 @@
 """Other engines, each in an environment of its own under the user's cache folder, driven by the scripts beside this.
 
 Peers never share our environment: their dependencies are not ours, and a figure of a peer must not depend on what we
-happen to have installed. An engine that is not installed is left out, with the reason; `install` makes the environments.
+happen to have installed. An engine that is not installed is left out, with the reason; `install` makes what is missing.
 Spark needs none: it is the one that jobs run on.
 """
 

@@ -16,8 +16,8 @@ that came before them on the same edge. Where nothing waits for the target of a 
 not be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
 
 With `linger_us` a batch smaller than `rows_max` is held, once on each edge, for others to join it: on an edge between
-two tasks of this worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). Watermarks wait
-with the data before them; an end waits for nothing.
+two tasks of this worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). Watermarks
+wait with the data before them; an end waits for nothing.
 """
 
 from __future__ import annotations

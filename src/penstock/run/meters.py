@@ -1,11 +1,11 @@
 """Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
 
-Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row. The thread's CPU clock
-is a system call (0.7 us, ten times the monotonic clock), too dear around each run of a task. So runs are timed with the
-monotonic clock, the CPU clock is read every two milliseconds, and what it says is shared out among the tasks that ran
-in between, by their times. A task that waits in its function for longer than that is found out, because its slice has
-little CPU time to share; on a shared processor being preempted hits all tasks alike. Latency is a histogram with buckets
-about 9 % wide.
+Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row. The thread's CPU
+clock is a system call (0.7 us, ten times the monotonic clock), too dear around each run of a task. So runs are timed
+with the monotonic clock, the CPU clock is read every two milliseconds, and what it says is shared out among the tasks
+that ran in between, by their times. A task that waits in its function for longer than that is found out, because its
+slice has little CPU time to share; on a shared processor being preempted hits all tasks alike. Latency is a histogram
+with buckets about 9 % wide.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Meters:
         self._settled_ns, self._cpu_ns = self._since_ns, cpu_ns
 
     def passed(self, task: int, edge: int, batch: pa.RecordBatch, rows: int) -> None:
-        """A batch has gone straight to a task of the same worker; its bytes matter to the log only, so mostly guessed."""
+        """A batch has gone straight to a task of the same worker; only the log wants its bytes: mostly guessed."""
         row_bytes, count = self._row_bytes[edge]
         if not count:
             row_bytes, count = batch.nbytes / rows, MEASURE_EVERY

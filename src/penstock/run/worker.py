@@ -18,6 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
@@ -96,6 +97,7 @@ class Worker:
         self._outputs = [TaskOutputs(self, t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
         self._is_sink = [spec.role == "sink" for spec in self._specs]
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
+        self._alarm = Alarm()
         self._deep = 0  # tasks that have called each other directly
         self._lingers = share.layout.linger_us > 0
         self._task_settings = dict(task_settings or {})
@@ -116,6 +118,7 @@ class Worker:
                 with contextlib.suppress(Exception):  # the first error is the one that counts
                     task.close()
             self._links.close()
+            self._alarm.close()
             listener.close()
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
@@ -174,6 +177,7 @@ class Worker:
                     )
                 )
             self._machine.wants_wake(t, task.wake_at())
+        self._links.watch(self._alarm.fileno())
         if self._control is not None:
             self._links.watch(self._control.fileno())
         self.meters.started_us = _now_us()
@@ -296,10 +300,12 @@ class Worker:
 
     def _look(self, seconds: float) -> None:
         """Take in what has arrived, waiting at most so long for it."""
-        if seconds:
+        if not seconds:
+            frames, called = self._links.wait(0.0)
+        else:
             self.meters.switch(self.meters.waiting)
-        frames, called = self._links.wait(seconds)
-        if seconds:
+            with self._alarm.within(seconds):
+                frames, called = self._links.wait(seconds)
             self.meters.switch(self.meters.loop)
         self._look_at_us = _now_us() + LOOK_EVERY_US
         for frame in frames:

@@ -1,1 +1,1 @@
-"""Word count in other engines. Each file is a script that runs in that engine's own environment and imports it alone."""
+"""Word count in other engines: scripts that run in that engine's own environment and import it alone."""
