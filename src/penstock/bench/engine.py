@@ -86,9 +86,7 @@ def _cases(path: Path, lines: list[str], quick: bool) -> list[Case]:
     large, small = jobs.line_batches(lines, LARGE), jobs.line_batches(lines, SMALL)
     built_in, function, each_word = jobs.split_built_in, jobs.split_by_function, jobs.split_and_map
 
-    def ours(
-        batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit, metered: bool = True
-    ) -> Run:
+    def ours(batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit, metered: bool = True) -> Run:
         return partial(_word_count, batches, words, split, emit, RunSettings(metered=metered))
 
     def peer(engine: Peer, case: str, words: int, lines_a_batch: int) -> Run:

@@ -15,9 +15,11 @@ that waits, up to `rows_max`, so batches grow under load by themselves; watermar
 that came before them on the same edge. Where nothing waits for the target of a local edge and it may send, a batch need
 not be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
 
-With `linger_us` a batch smaller than `rows_max` is held, once on each edge, for others to join it: on an edge between
-two tasks of this worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). Watermarks
-wait with the data before them; an end waits for nothing.
+Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
+worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
+long, whatever the load. Without it batches go on at once, until the worker has had no moment of rest for a while: then
+small ones wait up to BUSY_LINGER_US, and no longer than there is other work, for whoever is behind anyway loses nothing.
+Watermarks wait with the data before them; an end waits for nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
+
+BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
+BUSY_LINGER_US = 1_000
+BUSY_SMALL = 8  # while busy, batches below this fraction of rows_max are held
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,9 @@ class Machine:
         ]
         self._ready: list[tuple[int, int]] = []
         self._targets = [edge.target for edge in layout.edges]
-        self._linger_us = layout.linger_us
+        self._patience_us = layout.linger_us  # how long small batches are held just now
+        self._small = layout.rows_max  # and which are small
+        self._rested_us: int | None = None
         self._held: dict[int, _Held] = {}  # outbound edges, where batches linger
         self._now_us = 0
         self._alarm_us = END_OF_TIME_US  # no task asked to be woken before this
@@ -219,20 +227,29 @@ class Machine:
         self._draw(edge, size)
         if self._targets[edge] is not None:
             self._deliver(edge, payload, size, rows)
-        elif self._linger_us:
-            self._hold(edge, payload, rows)
 
-    def passes(self, edge: int) -> bool:
+    def passes(self, edge: int, rows: int) -> bool:
         """Whether a batch for this edge may go straight to its target: local, nothing waits before it, it may send."""
         target = self._targets[edge]
-        if target is None or self._linger_us:
+        if target is None or (self._patience_us and rows < self._small):
             return False
         task = self._tasks[target]
         return not task.inbox and not task.blocked
 
-    def holds(self, edge: int) -> bool:
-        """Whether a mark for this edge must wait for data that are held before it."""
-        return edge in self._held
+    def holds(self, edge: int, rows: int = 0) -> bool:
+        """Whether a batch (or, without rows, a mark) for an edge to another worker is to be held instead of sent."""
+        return edge in self._held or 0 < rows < self._small * bool(self._patience_us)
+
+    def hold(self, edge: int, payload: object, size: int, rows: int) -> None:
+        """Keep a batch for another worker until `Send`; it counts as sent."""
+        self._draw(edge, size)
+        held = self._held.get(edge)
+        if held is None:
+            held = self._held[edge] = _Held(self._now_us + self._patience_us)
+        held.payloads.append(payload)
+        held.rows += rows
+        if held.rows >= self.layout.rows_max:
+            held.send_at_us = 0
 
     def sent(self, edge: int, counted: int, size: int) -> None:
         """What was held has been sent and takes so many bytes at the receiver, not what it was counted as here."""
@@ -286,6 +303,34 @@ class Machine:
     def next(self, now_us: int) -> Instruction:
         """What to do now."""
         self._now_us = now_us
+        if not self.layout.linger_us:
+            self._feel_busy(now_us)
+        while True:
+            instruction = self._next(now_us)
+            if type(instruction) is not Wait or self.layout.linger_us or not self._let_go():
+                return instruction
+
+    def _feel_busy(self, now_us: int) -> None:
+        """Small batches are held only after a while without rest."""
+        if self._rested_us is None or now_us < self._rested_us:
+            self._rested_us = now_us
+        busy = now_us - self._rested_us > BUSY_AFTER_US
+        self._patience_us = BUSY_LINGER_US if busy else 0
+        self._small = self.layout.rows_max // BUSY_SMALL
+
+    def _let_go(self) -> bool:
+        """Rest has come: nothing is held any longer; whether anything was."""
+        self._rested_us = self._now_us
+        self._patience_us = 0
+        late = [t for t, task in enumerate(self._tasks) if task.inbox and task.run_at_us and not task.blocked]
+        for t in late:
+            self._tasks[t].run_at_us = 0
+            self._consider(t)
+        for held in self._held.values():
+            held.send_at_us = 0
+        return bool(late or self._held)
+
+    def _next(self, now_us: int) -> Instruction:
         if self._held:
             send = self._due_send(now_us)
             if send is not None:
@@ -387,9 +432,7 @@ class Machine:
                 batches.setdefault(self._edges[edge].port, []).append(payload)
                 self._return(edge, size)
             inbox.popleft()
-        if self._linger_us:
-            task.run_at_us = 0  # what is left has waited long enough
-            task.inbox_rows = sum(entry[3] for entry in inbox if entry[1] is not _MARK and entry[1] is not _END)
+        task.run_at_us = 0  # what is left has waited long enough
         if marked:
             task.watermark_us = max(task.watermark_us, min(self._edge_watermark[e] for e in task.inputs))
         return tuple([(port, tuple(payloads)) for port, payloads in batches.items()])
@@ -429,7 +472,7 @@ class Machine:
             msg = f"edge {edge} does not end on this worker"
             raise ValueError(msg)
         task = self._tasks[target]
-        if self._linger_us:
+        if self._patience_us or task.run_at_us:
             self._linger(task, edge, payload, rows)
         task.inbox.append((edge, payload, size, rows))
         if not task.queued:
@@ -443,21 +486,12 @@ class Machine:
         if payload is _END or (payload is _MARK and was_empty):
             task.run_at_us = 0
         elif payload is not _MARK:
-            task.inbox_rows += rows
-            if self._edges[edge].source is None or task.inbox_rows >= self.layout.rows_max:
+            task.inbox_rows = rows if was_empty else task.inbox_rows + rows
+            if self._edges[edge].source is None or rows >= self._small or task.inbox_rows >= self.layout.rows_max:
                 task.run_at_us = 0
             elif was_empty:
-                task.run_at_us = self._now_us + self._linger_us
+                task.run_at_us = self._now_us + self._patience_us
                 self._alarm_us = min(self._alarm_us, task.run_at_us)
-
-    def _hold(self, edge: int, payload: object, rows: int) -> None:
-        held = self._held.get(edge)
-        if held is None:
-            held = self._held[edge] = _Held(self._now_us + self._linger_us)
-        held.payloads.append(payload)
-        held.rows += rows
-        if held.rows >= self.layout.rows_max:
-            held.send_at_us = 0
 
     def _due_send(self, now_us: int) -> Send | None:
         for edge, held in self._held.items():

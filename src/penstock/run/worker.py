@@ -99,7 +99,6 @@ class Worker:
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
         self._alarm = Alarm()
         self._deep = 0  # tasks that have called each other directly
-        self._lingers = share.layout.linger_us > 0
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
         self._last_us = self._look_at_us = 0
@@ -125,7 +124,7 @@ class Worker:
 
     def pass_on(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
         """Call the next task at once where nothing waits before it, or else queue or send the batch."""
-        if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge):
+        if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows):
             layout = self._share.layout.edges[edge]
             self.meters.passed(task, edge, batch, rows)
             self._deep += 1
@@ -136,14 +135,18 @@ class Worker:
 
     def push(self, task: int, edge: int, packet: Packet) -> None:
         """Send a routed batch along one of the machine's edges."""
-        rows = packet.batch.num_rows
-        if self._share.layout.edges[edge].target is None and not self._lingers:
+        rows, machine = packet.batch.num_rows, self._machine
+        if self._share.layout.edges[edge].target is not None:
+            size = packet.batch.nbytes
+            machine.emitted(edge, packet, size, rows)
+        elif machine.holds(edge, rows):
+            size = packet.batch.nbytes
+            machine.hold(edge, packet, size, rows)
+        else:
             # Both ends must count the same bytes, or credit would leak: the frame's, not either side's buffers.
             size = self._links.send_batch(self._share.edges[edge].number, packet.batch, packet.origin_ns)
-        else:
-            size = packet.batch.nbytes
+            machine.emitted(edge, packet, size, rows)
         self.meters.sent(task, edge, rows, size)
-        self._machine.emitted(edge, packet, size, rows)
 
     def push_watermark(self, edge: int, time_us: int) -> None:
         """Send event time along one of the machine's edges."""
