@@ -1,7 +1,7 @@
 """Alarm: a descriptor that becomes readable after a time, for waits too short for epoll's own timeout.
 
-Python's epoll rounds timeouts up to whole milliseconds. A source that has a row every 50 us would sleep twenty times too
-long, and this alone would be most of its latency. Longer waits do without: they need no such precision.
+Python's epoll rounds timeouts up to whole milliseconds. A source that has a row every 50 us would sleep twenty times
+too long, and this alone would be most of its latency. Longer waits do without: they need no such precision.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.run.dataflow import Dataflow
-from penstock.run.machine import EdgeLayout, TaskLayout, WorkerLayout
+from penstock.run.instructions import EdgeLayout, TaskLayout, WorkerLayout
 
 WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges
 WINDOW_BYTES_MIN = 16 * 1024

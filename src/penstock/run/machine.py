@@ -17,8 +17,8 @@ not be queued at all (`passes`): the loop calls the next task at once, and a cha
 
 Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
 worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
-long, whatever the load. Without it batches go on at once, until the worker has had no moment of rest for a while: then
-small ones wait up to BUSY_LINGER_US, and no longer than there is other work, for whoever is behind anyway loses nothing.
+long, whatever the load. Without it batches go on at once, until the worker has had no moment of rest for a while:
+then small ones wait up to BUSY_LINGER_US, and no longer than there is other work; who is behind anyway loses nothing.
 Watermarks wait with the data before them; an end waits for nothing.
 """
 
@@ -29,101 +29,23 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
+from penstock.run.instructions import (
+    Advance,
+    Done,
+    Finish,
+    Instruction,
+    Poll,
+    Run,
+    Send,
+    TaskLayout,
+    Wait,
+    Wake,
+    WorkerLayout,
+)
 
 BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
 BUSY_LINGER_US = 1_000
 BUSY_SMALL = 8  # while busy, batches below this fraction of rows_max are held
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeLayout:
-    """One pair of tasks. An end that is not on this worker is None."""
-
-    source: int | None
-    target: int | None
-    port: int = 0  # the target's input that the edge feeds
-    window: int = 1 << 20  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLayout:
-    """One task of this worker."""
-
-    name: str
-    depth: int  # distance from the sources in operators
-    is_source: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLayout:
-    """The part of the job that one worker runs; tasks and edges are numbered within it."""
-
-    tasks: tuple[TaskLayout, ...]
-    edges: tuple[EdgeLayout, ...]
-    rows_max: int = 4096
-    linger_us: int = 0  # how long a small batch is held for others to join it
-
-
-@dataclass(slots=True)  # not frozen: made for every step, and freezing triples the cost
-class Run:
-    """Give a task the batches that wait for it, by input."""
-
-    task: int
-    inputs: tuple[tuple[int, tuple[object, ...]], ...]
-
-
-@dataclass(slots=True)
-class Poll:
-    """Ask a source for more."""
-
-    task: int
-
-
-@dataclass(slots=True)
-class Advance:
-    """Tell a task that event time has moved."""
-
-    task: int
-    watermark_us: int
-
-
-@dataclass(slots=True)
-class Wake:
-    """A time that a task asked for has come."""
-
-    task: int
-
-
-@dataclass(slots=True)
-class Finish:
-    """All inputs of a task have ended."""
-
-    task: int
-
-
-@dataclass(slots=True)
-class Wait:
-    """Nothing can run until an event comes, or until this time."""
-
-    until_us: int | None
-
-
-@dataclass(slots=True)
-class Done:
-    """Every task has finished."""
-
-
-@dataclass(slots=True)
-class Send:
-    """Send what was held on an edge to another worker: batches, then the watermark, then the end."""
-
-    edge: int
-    payloads: tuple[object, ...]
-    watermark_us: int | None
-    ended: bool
-
-
-Instruction = Run | Poll | Advance | Wake | Finish | Send | Wait | Done
 
 
 @dataclass(slots=True)
@@ -320,7 +242,7 @@ class Machine:
 
     def _let_go(self) -> bool:
         """Rest has come: nothing is held any longer; whether anything was."""
-        self._rested_us = self._now_us
+        self._rested_us = None  # until it is asked again
         self._patience_us = 0
         late = [t for t, task in enumerate(self._tasks) if task.inbox and task.run_at_us and not task.blocked]
         for t in late:

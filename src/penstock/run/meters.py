@@ -85,10 +85,17 @@ class Meters:
         self.loop = len(self._tasks)  # in place of a task: the worker's own work
         self.waiting = self.loop + 1  # in place of a task: nothing to do
         self._now = self.loop  # who is at work
-        self._since_ns = self._settled_ns = time.monotonic_ns()
-        self._cpu_ns = time.thread_time_ns()
+        self._since_ns = self._settled_ns = self._cpu_ns = 0
         self._row_bytes = [(0.0, 0)] * len(self._edges)  # of each edge: last measured, batches since
         self._clear()
+
+    def start(self, now_us: int) -> None:
+        """Counting begins, in the thread that will do the work."""
+        self._clear()
+        self.started_us = now_us
+        self._now = self.loop
+        self._since_ns = self._settled_ns = time.monotonic_ns()
+        self._cpu_ns = time.thread_time_ns()
 
     def _clear(self) -> None:
         count = len(self._tasks)

@@ -7,6 +7,7 @@ timeout of that call, so an idle worker burns nothing. Task functions run here, 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
 import traceback
@@ -22,9 +23,10 @@ from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
+from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, Run, Send, Wait, Wake
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
 from penstock.run.links import Links, WorkerPlace
-from penstock.run.machine import Advance, Done, Finish, Instruction, Machine, Poll, Run, Send, Wait, Wake
+from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered
 from penstock.run.outputs import Packet, TaskOutputs, out_streams
 from penstock.run.wire import Frame, Kind, unpack_batch
@@ -171,6 +173,7 @@ class Worker:
 
     def _open_tasks(self) -> None:
         settings = self._deployment.settings
+        self.meters.start(_now_us())
         for t, task in enumerate(self._tasks):
             spec, index = self._specs[t], int(self._share.tasks[t].rpartition("/")[2])
             with self._charged(t):
@@ -183,7 +186,6 @@ class Worker:
         self._links.watch(self._alarm.fileno())
         if self._control is not None:
             self._links.watch(self._control.fileno())
-        self.meters.started_us = _now_us()
         self._report_at_us = self.meters.started_us + int(settings.interval_s * 1e6)
 
     def _loop(self) -> None:
@@ -313,7 +315,7 @@ class Worker:
         self._look_at_us = _now_us() + LOOK_EVERY_US
         for frame in frames:
             self._take(frame)
-        if called and self._control is not None:
+        if called and self._control is not None and select.select([self._control], [], [], 0)[0]:
             for command in self._control.commands():
                 self._obey(command)
 

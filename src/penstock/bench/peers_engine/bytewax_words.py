@@ -42,7 +42,8 @@ def flow(case, path, words, size, notes):
             self.at = index * len(lines) // count
 
         def next_batch(self):
-            seen.setdefault("began", time.monotonic())
+            if "began" not in seen:
+                seen["began"], seen["cpu"] = time.monotonic(), time.process_time()
             if self.left <= 0:
                 raise StopIteration
             self.left -= size
@@ -88,7 +89,7 @@ def flow(case, path, words, size, notes):
                 self.late.extend([now - item[1][1] for item in items])
 
         def close(self):
-            ended, used = time.monotonic(), time.process_time()
+            ended, used = time.monotonic(), time.process_time() - seen.get("cpu", 0.0)
             note = {"began": seen.get("began"), "ended": ended, "cpu": used, "late": self.late}
             Path(notes, f"{self.index}.json").write_text(json.dumps(note))
 

@@ -139,7 +139,8 @@ class RateSource(SourceTask):
             return ENDED
         due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
         if due <= self.sent:
-            return Polled(wait_until_us=max(self._polled_us + TICK_US, self._began_us + self._due_us(self.sent)))
+            due_us = self._began_us + self._due_us(self.sent)
+            return Polled(wait_until_us=max(now_us + 1, self._polled_us + TICK_US, due_us))
         self._polled_us = now_us
         out.emit(self._batch(np.arange(self.sent, due, dtype=np.int64)))
         self.sent = due
@@ -182,5 +183,5 @@ class RateSource(SourceTask):
 
 
 def _column(values: Int64Array, kind: pa.DataType) -> pa.Array:
-    """Integers as they lie, for `pa.array` looks through numpy's masked arrays first, and a cast costs as much again."""
+    """Integers as they lie: `pa.array` loads numpy's masked arrays to look for one, and a cast costs as much again."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
