@@ -20,7 +20,7 @@ from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import ENDED, Polled, SourceTask
-from penstock.run.operators.sources import TICK_US, IDLE_US, GeneratorSource
+from penstock.run.operators.sources import IDLE_US, TICK_US, GeneratorSource
 
 SCHEMA = parse_schema("n bigint, text string")
 

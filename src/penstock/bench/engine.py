@@ -37,7 +37,7 @@ LARGE, SMALL = 10_000, 1_000  # words in a batch
 CHAIN_LENGTHS = (1, 2, 4, 8, 16)
 CHAIN_ROWS = 1_000  # in a batch
 METERING_PAIRS = 4
-ROUNDS, ROUNDS_QUICK = 5, 2
+ROUNDS, ROUNDS_QUICK = 3, 2
 
 
 @dataclass(frozen=True, slots=True)

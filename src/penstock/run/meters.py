@@ -2,7 +2,7 @@
 
 Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row. The thread's CPU
 clock is a system call (0.7 us, ten times the monotonic clock), too dear around each run of a task. So runs are timed
-with the monotonic clock, the CPU clock is read every two milliseconds, and what it says is shared out among the tasks
+with the monotonic clock, the CPU clock is read every five milliseconds, and what it says is shared out among the tasks
 that ran in between, by their times. A task that waits in its function for longer than that is found out, because its
 slice has little CPU time to share; on a shared processor being preempted hits all tasks alike. Latency is a histogram
 with buckets about 9 % wide.
@@ -53,7 +53,7 @@ LATENCY_COLUMNS = pa.schema(
 )
 TABLES = {"tasks": TASK_COLUMNS, "edges": EDGE_COLUMNS, "latency": LATENCY_COLUMNS}
 
-SLICE_NS = 2_000_000  # between two readings of the CPU clock
+SLICE_NS = 5_000_000  # between two readings of the CPU clock
 MEASURE_EVERY = 16  # batches of an edge between two that have their bytes counted, where only the log wants them
 
 _SUB_BITS = 3  # eight buckets for each power of two
