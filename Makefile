@@ -7,10 +7,10 @@ BIN    := $(VENV)/bin
 CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit bench peers sanitise clean
+.PHONY: help demo test check lint types unit bench peers peers-engine sanitise clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,6 +43,9 @@ bench: $(VENV)/.stamp peers ## the published table of placement figures
 
 peers: $(VENV)/.stamp ## install the partitioners that the benchmark compares with
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]' --no-build-isolation
+
+peers-engine: $(VENV)/.stamp ## install the engines that `penstock bench engine` compares with, and run it
+	$(BIN)/penstock bench engine --install-peers
 
 sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviour checks compiled in
 	$(BIN)/cmake -S . -B .build/sanitise -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \

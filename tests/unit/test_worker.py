@@ -42,7 +42,9 @@ def counted(job: LocalJob) -> dict[object, object]:
 def test_word_count_is_the_same_on_any_plan(lines: int, workers: int, rows_max: int, data: st.DataObject) -> None:
     flow = words(lines).build()
     place = {f"{o.name}/{i}": data.draw(st.integers(0, workers - 1)) for o in flow.operators for i in range(o.tasks)}
-    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, window_bytes=data.draw(st.integers(1, 5000))))
+    linger_ms = data.draw(st.sampled_from((0.0, 0.0, 0.3, 2.0)))
+    window = data.draw(st.integers(1, 5000))
+    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, linger_ms=linger_ms, window_bytes=window))
     assert counted(job.run()) == expected(lines)
 
 
@@ -190,3 +192,29 @@ def test_latency_is_metered_at_a_sink_with_tasks_of_its_own_too() -> None:
     job = LocalJob(top.build(), 2).run()
     latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
     assert [(row["task"], row["batches"]) for row in latency] == [("out/0", 1)]
+
+
+def test_a_long_chain_in_one_worker_passes_everything_on_and_counts_it() -> None:
+    top = ps.Topology("chain")
+    stream = top.source("numbers", ps.io.generator(lambda task, n: [(i,) for i in range(100)], "i bigint"))
+    for i in range(60):  # longer than tasks may call each other directly
+        stream = stream.union(name=f"pass{i}")
+    stream.sink("out", ps.io.collect())
+    job = LocalJob(top.build(), 1, settings=RunSettings(rows_max=10)).run()
+    assert [row["i"] for row in job.rows("out")] == list(range(100))
+    rows = [row for tables in job.controls[0].tables for row in tables["tasks"].to_pylist()]
+    for task in ("pass0/0", "pass59/0"):
+        assert sum(row["tuples_in"] for row in rows if row["task"] == task) == 100
+        assert sum(row["tuples_out"] for row in rows if row["task"] == task) == 100
+    edges = [row for tables in job.controls[0].tables for row in tables["edges"].to_pylist()]
+    assert sum(row["tuples"] for row in edges if row["target"] == "pass30/0") == 100
+    assert sum(row["bytes"] for row in edges if row["target"] == "pass30/0") == 800
+
+
+def test_a_fault_in_the_middle_of_a_chain_is_its_own_and_not_its_callers() -> None:
+    top = ps.Topology("chain")
+    stream = top.source("numbers", ps.io.generator(lambda task, n: [(i,) for i in range(10)], "i bigint"))
+    stream.union(name="before").map(lambda row: 1 // row.i, "i bigint", name="bad").sink("out", ps.io.collect())
+    with pytest.raises(TaskFault) as caught:
+        LocalJob(top.build(), 1).run()
+    assert caught.value.task == "bad/0"

@@ -17,6 +17,12 @@ SECTION_TITLES = {
     "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
+    "engine_throughput": "word count on two workers; ratio: to the fastest peer of the same kind in the same run",
+    "engine_latency": "latency in ms at a steady rate, from the time at which each word was due",
+    "engine_chain": "CPU per tuple through operators that pass everything on, in one worker",
+    "engine_metering": "what metering costs: CPU with meters over CPU without",
+    "engine_start": "start to first tuple on a warm Spark session",
+    "engine_notes": "notes",
 }
 
 
@@ -25,14 +31,19 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bench(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="place")],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="place or engine")],
         quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of half an hour.")] = False,
+        install_peers: Annotated[
+            bool, typer.Option("--install-peers", help="Install the engines to compare with first (engine only).")
+        ] = False,
         output: FormatOption = Format.table,
     ) -> None:
         """Measure, with peers in the same run."""
         if name not in BENCHES:
             raise InvalidInput.unknown_name(kind="benchmark", name=name, known=BENCHES)
         with progress_bar("measuring") as show:
+            if install_peers:
+                _install_peers(name, lambda what: show(0, 0, what))
             sections = BENCHES[name](quick, lambda what: show(0, 0, what))
         if output is Format.json:
             print_json(sections)
@@ -51,7 +62,25 @@ def _place(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]
     return main(quick, progress)
 
 
-BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {"place": _place}
+def _engine(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]:
+    from penstock.bench.engine import main
+
+    return main(quick, progress)
+
+
+def _install_peers(name: str, progress: Callable[[str], None]) -> None:
+    from penstock.bench.engine_peers import install
+
+    if name != "engine":
+        msg = f"--install-peers is for the benchmark 'engine', not {name!r}; run: make peers"
+        raise InvalidInput(msg)
+    install(progress)
+
+
+BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {
+    "place": _place,
+    "engine": _engine,
+}
 
 
 def _by_layout(rows: Sequence[Row]) -> list[Row]:
