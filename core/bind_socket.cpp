@@ -33,7 +33,7 @@ bool flush(SocketChannel& channel) {
 
 // What is sent while earlier frames wait stays behind them; trying each time would cost a system call each time.
 void push(SocketChannel& channel, bool waited) {
-    if (!waited) flush(channel);
+    if (!waited || channel.error() != 0) flush(channel);
 }
 
 size_t send_batch(SocketChannel& channel, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value) {

@@ -153,7 +153,7 @@ void SocketChannel::queue(Outgoing&& frame) {
 }
 
 int SocketChannel::flush() {
-    while (!outbox_.empty() && send_some()) {
+    while (error_ == 0 && !outbox_.empty() && send_some()) {
     }
     return error_;
 }
