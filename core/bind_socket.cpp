@@ -36,25 +36,16 @@ void push(SocketChannel& channel, bool waited) {
     if (!waited || channel.error() != 0) flush(channel);
 }
 
-size_t send_batch(SocketChannel& channel, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value) {
-    struct Held {
-        ArrowArray array{};
-        ~Held() {
-            if (array.release != nullptr) array.release(&array);
-        }
-    } held;
+void send_image(SocketChannel& channel, uint32_t edge, const PreparedImage& image, int64_t value) {
     const bool waited = channel.waiting();
-    export_from(batch, &held.array);
-    const size_t bytes = channel.send_batch(edge, codec.schema, held.array, value);
+    channel.send_image(edge, *image.schema, image.plan, image.held, value);
     push(channel, waited);
-    return bytes;
 }
 
-void send_image(SocketChannel& channel, uint32_t edge, nb::handle image, uint32_t rows, int64_t value) {
-    const PythonBytes bytes(image);
-    const bool waited = channel.waiting();
-    channel.send_image(edge, bytes.data(), bytes.size(), rows, value);
-    push(channel, waited);
+size_t send_batch(SocketChannel& channel, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value) {
+    const PreparedImage image = prepare(codec, batch);
+    send_image(channel, edge, image, value);
+    return image.plan.bytes;
 }
 
 void send_mark(SocketChannel& channel, uint8_t kind, uint32_t edge, int64_t value) {
