@@ -42,12 +42,6 @@ void send_image(SocketChannel& channel, uint32_t edge, const PreparedImage& imag
     push(channel, waited);
 }
 
-size_t send_batch(SocketChannel& channel, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value) {
-    const PreparedImage image = prepare(codec, batch);
-    send_image(channel, edge, image, value);
-    return image.plan.bytes;
-}
-
 void send_mark(SocketChannel& channel, uint8_t kind, uint32_t edge, int64_t value) {
     const bool waited = channel.waiting();
     channel.send_mark(kind, edge, value);
@@ -107,7 +101,6 @@ void bind_socket(nb::module_& module) {
         .def("body", &body_of);
     nb::class_<SocketChannel>(module, "SocketChannel")
         .def(nb::init<int, uint32_t, size_t>())
-        .def("send_batch", &send_batch)
         .def("send_image", &send_image)
         .def("send_mark", &send_mark)
         .def("flush", &flush)
