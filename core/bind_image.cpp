@@ -57,13 +57,16 @@ nb::list part_images(const ImageCodec& codec, const std::shared_ptr<HeldBatch>& 
     return images;
 }
 
+// The layout is of the batch's schema, as the codec is.
 nb::list route_by_key(const ImageCodec& codec, const Layout& layout, nb::handle batch, const std::vector<uint32_t>& columns,
                       uint32_t parts) {
-    const auto imported = import_batch(layout, batch);
     const auto held = std::make_shared<HeldBatch>(batch);
+    ArrowArray borrowed = held->array;
+    borrowed.release = nullptr;  // it stays the held batch's
+    const Batch view(layout.root, std::move(borrowed));
     {
-        const Unlocked unlocked(imported->rows);
-        held->order = order_by_part(hash_batch(*imported, columns), parts);
+        const Unlocked unlocked(view.rows);
+        held->order = order_by_part(hash_batch(view, columns), parts);
     }
     return part_images(codec, held, parts);
 }

@@ -18,7 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <forward_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -130,10 +130,10 @@ struct ImagePlan {
     std::vector<NodeHead> heads;
     std::vector<Piece> pieces;
     std::vector<int64_t> bases;
-    std::deque<std::vector<uint32_t>> rows_below;  // which rows of children are taken
-    std::deque<std::vector<uint8_t>> own;          // buffers that are made and not copied
+    std::forward_list<std::vector<uint32_t>> rows_below;  // which rows of children are taken
+    std::forward_list<std::vector<uint8_t>> own;          // buffers that are made and not copied
 
-    void clear();
+    void begin(const ImageSchema& schema, int64_t rows);
     void measure();  // once every piece is there
 
     ImagePlan() = default;

@@ -231,8 +231,7 @@ int64_t runs_up_to(const ArrowArray& ends, int64_t width, int64_t row) {
 }
 
 void plan_image(const ImageSchema& schema, const ArrowArray& batch, ImagePlan& plan) {
-    plan.clear();
-    plan.rows = batch.length;
+    plan.begin(schema, batch.length);
     const ImageNode& root = schema.nodes[0];
     if (batch.n_children != static_cast<int64_t>(root.children.size()))
         throw ImageFault("a batch of " + std::to_string(batch.n_children) + " columns is written under a schema of " +
@@ -245,12 +244,15 @@ void add_whole(const ImageSchema& schema, int32_t number, const ArrowArray& arra
     Planner(schema, plan).add(number, array, 0, array.length);
 }
 
-void ImagePlan::clear() {
+void ImagePlan::begin(const ImageSchema& schema, int64_t count) {
+    rows = count;
     heads.clear();
     pieces.clear();
     bases.clear();
     rows_below.clear();
     own.clear();
+    heads.reserve(schema.nodes.size());
+    pieces.reserve(3 * schema.nodes.size());
 }
 
 void ImagePlan::measure() {

@@ -57,7 +57,7 @@ class RowPlanner {
 
     const uint32_t* shifted(const uint32_t* rows, int64_t count, int64_t by) {
         if (by == 0) return rows;
-        std::vector<uint32_t>& moved = plan_.rows_below.emplace_back(rows, rows + count);
+        std::vector<uint32_t>& moved = plan_.rows_below.emplace_front(rows, rows + count);
         for (uint32_t& row : moved) row += static_cast<uint32_t>(by);
         return moved.data();
     }
@@ -83,7 +83,7 @@ class RowPlanner {
 
     template <class T>
     T* make(int64_t count) {
-        std::vector<uint8_t>& made = plan_.own.emplace_back(static_cast<size_t>(count) * sizeof(T));
+        std::vector<uint8_t>& made = plan_.own.emplace_front(static_cast<size_t>(count) * sizeof(T));
         plan_.pieces.push_back({.how = How::CopyOwn, .source = made.data(), .bytes = made.size()});
         return reinterpret_cast<T*>(made.data());
     }
@@ -118,7 +118,7 @@ class RowPlanner {
     }
 
     std::vector<uint32_t>& items(int64_t count) {
-        std::vector<uint32_t>& taken = plan_.rows_below.emplace_back();
+        std::vector<uint32_t>& taken = plan_.rows_below.emplace_front();
         taken.reserve(static_cast<size_t>(count));
         return taken;
     }
@@ -163,7 +163,7 @@ class RowPlanner {
         add_values(array, 0, 1, rows, count);
         auto* positions = make<int32_t>(count);
         std::vector<std::vector<uint32_t>*> taken;
-        for (size_t c = 0; c < node.children.size(); c++) taken.push_back(&plan_.rows_below.emplace_back());
+        for (size_t c = 0; c < node.children.size(); c++) taken.push_back(&plan_.rows_below.emplace_front());
         for (int64_t i = 0; i < count; i++) {
             const int8_t code = codes[rows[i]];
             const int8_t child = code < 0 ? int8_t{-1} : node.child_of[static_cast<size_t>(code)];
@@ -203,7 +203,7 @@ class RowPlanner {
     void add_run_ends(const ImageNode& node, const ArrowArray& array, const uint32_t* rows, int64_t count) {
         const int64_t width = schema_.nodes[static_cast<size_t>(node.children[0])].width;
         const ArrowArray& ends = *array.children[0];
-        std::vector<uint32_t>& runs = plan_.rows_below.emplace_back();
+        std::vector<uint32_t>& runs = plan_.rows_below.emplace_front();
         std::vector<int64_t> until;
         for (int64_t i = 0; i < count; i++) {
             const auto run = static_cast<uint32_t>(runs_up_to(ends, width, array.offset + rows[i]));
@@ -226,7 +226,7 @@ class RowPlanner {
             add_values(array, 1, node.width, rows, count);
             return add_whole(schema_, node.dictionary, *array.dictionary, plan_);
         }
-        std::vector<uint32_t>& used = plan_.rows_below.emplace_back();
+        std::vector<uint32_t>& used = plan_.rows_below.emplace_front();
         const std::vector<uint32_t> indices = indices_of(node, array, rows, count);
         for (const uint32_t index : indices)
             if (index != ABSENT) used.push_back(index);
@@ -265,8 +265,7 @@ class RowPlanner {
 }  // namespace
 
 void plan_rows(const ImageSchema& schema, const ArrowArray& batch, const uint32_t* rows, int64_t count, ImagePlan& plan) {
-    plan.clear();
-    plan.rows = count;
+    plan.begin(schema, count);
     const ImageNode& root = schema.nodes[0];
     if (batch.n_children != static_cast<int64_t>(root.children.size()))
         throw ImageFault("a batch of " + std::to_string(batch.n_children) + " columns is written under a schema of " +
@@ -276,7 +275,7 @@ void plan_rows(const ImageSchema& schema, const ArrowArray& batch, const uint32_
 }
 
 void add_rows(const ImageSchema& schema, int32_t number, const ArrowArray& array, int64_t start, int64_t count, ImagePlan& plan) {
-    std::vector<uint32_t>& rows = plan.rows_below.emplace_back(static_cast<size_t>(count));
+    std::vector<uint32_t>& rows = plan.rows_below.emplace_front(static_cast<size_t>(count));
     std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(start));
     RowPlanner(schema, plan).add(number, array, rows.data(), count);
 }
