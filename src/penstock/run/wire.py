@@ -1,25 +1,46 @@
-"""Frames: what two workers say to each other over a socket. Fixed header, then one Arrow message or nothing.
+"""What two workers say to each other: frames, and batches as images that are written once and read where they lie.
 
-    bytes 0-3    body length           bytes 8-11   edge (job-wide number of a pair of tasks)
-    byte  4      kind                  bytes 12-15  rows
-    bytes 5-7    zero                  bytes 16-23  value: origin time (ns), watermark (us) or credit (bytes)
+    >>> batch = pa.record_batch({"word": ["a", "b"]})
+    >>> image = write_image(batch)
+    >>> open_image(image, batch.schema).equals(batch)
+    True
 
-The schema of an edge is known to both ends from the dataflow, so a batch travels as an Arrow record batch message
-without it. Header and message are multiples of 8 bytes: frames that begin aligned stay aligned. Nothing is unpickled,
-every length is checked before anything is allocated, and an epoch marker has its kind reserved.
+The schema of an edge is known to both ends from the dataflow, so a batch travels without it, as the image that
+`core/image.hpp` describes: a descriptor and the batch's buffers, 64-byte aligned. Every transport carries the same
+image: the ring has it written into its own memory (`prepare`, then `write_at`), the socket gathers it from the batch's
+buffers. Both ends count an image's bytes against the edge's window, whatever the transport adds. Nothing is unpickled,
+and everything is checked that could lead outside the bytes. An epoch marker has its kind reserved.
+
+Rows that a grouping sends to many tasks become one image for each (`route_by_key`, `route_by_target`) without a batch
+for each in between: the rows are gathered when an image is written, straight into the place where it stays.
+
+A frame is a head of 64 bytes, as long as a buffer's alignment, and an image or nothing:
+
+    bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
+    byte  4      kind                              bytes 12-15  rows
+    bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit or epoch
+
+Decision: docs/decisions/0015-batch-images.md.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from penstock import _core
 from penstock.errors import InvalidInput
+from penstock.run import kernels
+from penstock.run.layouts import Recent, layout_of, position
 
-HEADER = struct.Struct("<IB3xIIq")
+HEADER = struct.Struct("<IB3xIIq40x")
 BODY_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -33,93 +54,146 @@ class Kind(IntEnum):
     EPOCH = 5
 
 
+class Frame(Protocol):
+    """One frame as it was received; `size` is what counts against the edge's window."""
+
+    @property
+    def kind(self) -> int:
+        """A Kind."""
+
+    @property
+    def edge(self) -> int:
+        """Job-wide number of a pair of tasks."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch; 0 for all but data."""
+
+    @property
+    def value(self) -> int:
+        """Origin time (ns), watermark (us), credit (bytes) or epoch."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the image; 0 for all but data."""
+
+    def open(self, codec: _core.ImageCodec, /) -> pa.RecordBatch:
+        """The batch, reading in place; it keeps the frame's memory for as long as any of its arrays lives."""
+
+
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame as it was read; `body` is empty for all but data."""
+class BufferFrame:
+    """A frame whose image is any object with the buffer protocol, such as a record of a ring."""
 
     kind: int
     edge: int
     rows: int
     value: int
-    body: pa.Buffer | None = None
+    size: int = 0
+    body: object = None
 
-    @property
-    def size(self) -> int:
-        """Bytes that count against the edge's window."""
-        return 0 if self.body is None else int(self.body.size)
+    def open(self, codec: _core.ImageCodec, /) -> pa.RecordBatch:
+        """The batch, reading in place and keeping the body."""
+        return codec.open(self.body)
 
 
 class WireFault(InvalidInput):
-    """Bytes on a worker's socket that are no frame; the connection cannot be used any more."""
+    """Bytes from another worker that are no frame or no image; the connection cannot be used any more."""
 
 
 def pack(kind: Kind, edge: int, rows: int = 0, value: int = 0, body_length: int = 0) -> bytes:
-    """The header of a frame."""
+    """The head of a frame, for transports that are written in Python."""
     return HEADER.pack(body_length, kind, edge, rows, value)
 
 
-def pack_batch(edge: int, batch: pa.RecordBatch, origin_ns: int) -> tuple[bytes, pa.Buffer]:
-    """Header and body of a data frame."""
-    body = batch.serialize()
-    if body.size > BODY_BYTES_MAX:
-        msg = f"a batch of {batch.num_rows} rows takes {body.size} bytes; the limit is {BODY_BYTES_MAX}: lower rows_max"
+def unpack(head: object, body: object, edges: int) -> BufferFrame:
+    """A frame from its head and its body; refused where it is none of this job's."""
+    length, kind, edge, rows, value = HEADER.unpack_from(head)  # type: ignore[arg-type] # any buffer
+    if not Kind.DATA <= kind <= Kind.EPOCH:
+        msg = f"a frame of unknown kind {kind} arrived; the peer speaks another version"
         raise WireFault(msg)
-    return HEADER.pack(body.size, Kind.DATA, edge, batch.num_rows, origin_ns), body
+    if edge >= edges:
+        msg = f"a frame names edge {edge}; this job has {edges}"
+        raise WireFault(msg)
+    if length > BODY_BYTES_MAX or length % 64 or (length > 0) != (kind == Kind.DATA):
+        msg = f"a frame of kind {kind} claims {length} bytes; the limit is {BODY_BYTES_MAX} in multiples of 64"
+        raise WireFault(msg)
+    return BufferFrame(kind, edge, rows, value, length, body if length else None)
+
+
+def _codec(schema: pa.Schema) -> _core.ImageCodec:
+    return _core.ImageCodec(schema.__arrow_c_schema__(), schema)
+
+
+codec_of: Recent[_core.ImageCodec] = Recent(_codec)
+
+
+def prepare(batch: pa.RecordBatch) -> _core.PreparedImage:
+    """The batch's image, measured and ready to be written; holds the batch's buffers."""
+    return codec_of(batch.schema).prepare(batch)
+
+
+Routed = list[tuple[int, _core.PreparedImage]]
+
+
+def route_by_key(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> Routed:
+    """An image for each part that gets rows by the hash of some columns: `kernels.partition` without its batches."""
+    layout = _key_layout(batch.schema, tuple(columns))
+    if layout is None:
+        return route_by_target(batch, _parts_of(kernels.hash_rows(batch, columns), parts), parts)
+    return _numbered(codec_of(batch.schema).route_by_key(layout[0], batch, layout[1], parts))
+
+
+def route_by_target(batch: pa.RecordBatch, targets: npt.NDArray[np.uint32], parts: int) -> Routed:
+    """An image for each part that gets rows; `targets` says for each row which."""
+    return _numbered(codec_of(batch.schema).route_by_target(batch, np.ascontiguousarray(targets, np.uint32), parts))
+
+
+def _numbered(images: Sequence[_core.PreparedImage | None]) -> Routed:
+    return [(part, image) for part, image in enumerate(images) if image is not None]
+
+
+def _layout_for(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[_core.Layout, list[int]] | None:
+    """What the core needs to hash these columns, or None where pyarrow has to make them plain first."""
+    indices = [position(schema, name, "route") for name in columns]
+    known = layout_of(schema)
+    return (known.layout, indices) if all(known.reads(index) for index in indices) else None
+
+
+_key_layout: Recent[tuple[_core.Layout, list[int]] | None] = Recent(_layout_for)
+
+
+def _parts_of(hashes: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.uint32]:
+    """(hash * parts) >> 64, in halves that do not overflow."""
+    low, high = hashes & np.uint64(0xFFFFFFFF), hashes >> np.uint64(32)
+    count, half = np.uint64(parts), np.uint64(32)
+    return ((high * count + ((low * count) >> half)) >> half).astype(np.uint32)
+
+
+def write_image(batch: pa.RecordBatch) -> pa.Buffer:
+    """The batch's image in memory of its own."""
+    prepared = prepare(batch)
+    image = pa.allocate_buffer(prepared.size)
+    prepared.write_into(image)
+    return image
+
+
+def open_image(image: object, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of an image, reading in place; keeps the object that holds the bytes."""
+    try:
+        return codec_of(schema).open(image)
+    except (_core.ImageFault, pa.ArrowException) as error:
+        raise WireFault(str(error)) from error
 
 
 def unpack_batch(frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
     """The batch of a data frame, reading in place."""
     try:
-        batch = pa.ipc.read_record_batch(frame.body, schema)
-    except (pa.ArrowException, OSError) as error:
+        batch = frame.open(codec_of(schema))
+    except (_core.ImageFault, pa.ArrowException) as error:
         msg = f"edge {frame.edge} received a batch that is not one of its schema: {error}"
         raise WireFault(msg) from error
     if batch.num_rows != frame.rows:
         msg = f"edge {frame.edge} received a batch of {batch.num_rows} rows under a header of {frame.rows}"
         raise WireFault(msg)
     return batch
-
-
-class FrameReader:
-    """Cuts a byte stream into frames; what is incomplete waits for the next bytes."""
-
-    def __init__(self, edges: int) -> None:
-        self._edges = edges
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that these bytes complete."""
-        if self._rest:
-            data = self._rest + data
-        frames: list[Frame] = []
-        buffer = pa.py_buffer(data)
-        at, end = 0, len(data)
-        while end - at >= HEADER.size:
-            length, kind, edge, rows, value = HEADER.unpack_from(data, at)
-            self._check(length, kind, edge)
-            body_at = at + HEADER.size
-            if end - body_at < length:
-                break
-            body = buffer.slice(body_at, length) if kind == Kind.DATA else None
-            frames.append(Frame(kind, edge, rows, value, body))
-            at = body_at + length
-        self._rest = data[at:]
-        return frames
-
-    @property
-    def wanted(self) -> int:
-        """Bytes still missing from the frame that has begun, as far as is known; 0 between frames."""
-        if len(self._rest) < HEADER.size:
-            return HEADER.size - len(self._rest) if self._rest else 0
-        return int(HEADER.unpack_from(self._rest)[0]) + HEADER.size - len(self._rest)
-
-    def _check(self, length: int, kind: int, edge: int) -> None:
-        if not Kind.DATA <= kind <= Kind.EPOCH:
-            msg = f"a frame of unknown kind {kind} arrived; the peer speaks another version"
-            raise WireFault(msg)
-        if edge >= self._edges:
-            msg = f"a frame names edge {edge}; this job has {self._edges}"
-            raise WireFault(msg)
-        if length > BODY_BYTES_MAX or length % 8 or (length and kind != Kind.DATA):
-            msg = f"a frame of kind {kind} claims {length} bytes; the limit is {BODY_BYTES_MAX} in multiples of 8"
-            raise WireFault(msg)
