@@ -186,7 +186,6 @@ def test_slices_are_as_long_as_their_replica_is_heavy() -> None:
     splitter = Splitter((0, 1), slice_rows=100)
     splitter.retarget((0, 1), (900, 100))
     rows = [piece.rows for piece in splitter.cut(10_000) if piece.replica == 1]
-    assert min(rows) == 11
     assert max(rows) <= 22  # two in a row are one slice
     assert sum(rows) == pytest.approx(1000, abs=12)
     with pytest.raises(ValueError, match="slice_rows is 0"):
