@@ -6,8 +6,8 @@ full all the while, and what a full connection takes is what its replica can do:
 function, at any weight, where the paper needs points on both sides of it. Connections that do not block give a lower
 bound. Weights are then the minimax of predicted utilisation, weight over capacity, by the same greedy.
 
-- Only the leader of an interval is read: one that had less than 60 % of the blocking was full for a part of it only.
-  When several share the blocking for three samples, all of them are full, and all are read.
+- Who was full is told by the wait per row: bursts of a splitter that is quicker than all replicas block every
+  connection now and then, in proportion to the rows it gets, but each row has to wait for the one that is too slow.
 - Not yet read: assumed to be faster than what it has shown, `grow` times when a known one blocks again, half as much
   again when the leader is new. So a slow replica is told from a draft leader by giving the others more: if they are
   alike, another one blocks next.
@@ -42,23 +42,24 @@ from penstock.run.region.contract import (
 from penstock.run.region.minimax import allocate
 
 SETTINGS = {"grow": 3.0, "probe_cost": 0.04, "cluster_from": float(CLUSTER_FROM)}
-BLOCKED_MIN = 0.01  # a connection that blocked for less of the interval did not block
-LEADER = 0.6  # share of all blocking that makes a connection the one that was full all the time
-SHARED_SAMPLES = 3  # so many samples without a leader mean that all that block are full
+BLOCKED_MIN = 0.01  # when all connections together block for less of the time, nobody is held up
+FULL = 0.5  # of the longest wait per row: a connection whose rows wait so long was full all the time
 GROW_AFTER_NEW = 1.5
 SLOWER = 0.9  # below this share of the best capacity a replica may have been slowed down
 LADDER_SLOW = (1.15, 1.5, 3.0, 5.0)  # how much more a probed replica gets, the last again and again
 LADDER_EVEN = (1.04, 1.08, 1.2, 1.5)  # small steps for one as fast as the best: a miss costs the whole region
-IDLE_SAMPLES = 20  # one that has not blocked for so long is probed, however fast it is
-PAUSE_MIN, PAUSE_MAX = 2, 60  # samples between probes
-MEAN = 0.5  # weight of the newest reading where readings follow each other
+IDLE_SAMPLES = 20  # one that has not been full for so long is probed, however fast it is
+PAUSE_MIN, PAUSE_MAX = 2, 120  # samples between probes
+ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
+MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
 
 
 @dataclass(slots=True)
 class _Replica:
     capacity: float = 0.0  # rows per second: a reading once it has led, what it has shown before
     measured: bool = False
-    last_blocked: int = 0  # number of the sample
+    last_full: int = 0  # number of the sample
+    streak: int = 0  # samples in a row in which it was full
     last_probed: int = 0
 
 
@@ -74,7 +75,6 @@ class Knee:
         self._sent: dict[int, float] = {}
         self._time_s = 0.0
         self._sample = 0
-        self._leaderless = 0  # samples in a row
         self._growth = grow
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
         self._pause_until = 0
@@ -93,10 +93,11 @@ class Knee:
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
         blocking = dict(zip(sample.replicas, rates, strict=True))
         taken = self._taken(sample)
-        self._learn(taken, blocking)
+        full = self._full(taken, blocking)
+        self._learn(taken, full)
         clusters = self._clusters(sample.replicas)
-        self._probe(blocking, sum(taken.values()), dict(zip(sample.replicas, clusters, strict=True)))
-        weights = self._allocate([self._assumed(r) for r in sample.replicas])
+        self._probe(full, sum(taken.values()), dict(zip(sample.replicas, clusters, strict=True)))
+        weights = self._allocate(sample.replicas)
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
 
     # -- learning ----------------------------------------------------------------------------------------------------
@@ -112,60 +113,67 @@ class Knee:
         self._time_s = sample.time_s
         return taken
 
-    def _learn(self, taken: Mapping[int, float], blocking: Mapping[int, float]) -> None:
-        full = self._full(blocking)
-        new = [r for r in full if not self._replicas[r].measured]
+    def _learn(self, taken: Mapping[int, float], full: set[int]) -> None:
         if full:
-            self._growth = GROW_AFTER_NEW if new else self._grow
+            self._growth = self._grow if all(self._replicas[r].measured for r in full) else GROW_AFTER_NEW
         for r, replica in self._replicas.items():
-            if r in full and taken[r] > 0:
-                again = replica.measured and replica.last_blocked == self._sample - 1
-                replica.capacity += (MEAN if again else 1.0) * (taken[r] - replica.capacity)
+            if r in full:
+                # The first reading counts rows that only filled the buffer; from the second on they are what was done.
+                replica.streak = replica.streak + 1 if replica.last_full == self._sample - 1 else 1
+                step = 1 / min(MEAN_SAMPLES, max(1, replica.streak - 1))
+                replica.capacity += step * (taken[r] - replica.capacity)
                 replica.measured = True
-            else:
+                replica.last_full = self._sample
+            elif not replica.measured or r in self._probed:
                 replica.capacity = max(replica.capacity, taken[r])
-            if blocking[r] >= BLOCKED_MIN:
-                replica.last_blocked = self._sample
 
-    def _full(self, blocking: Mapping[int, float]) -> set[int]:
-        """Connections that were full for the whole interval, as far as can be told."""
-        total = sum(blocking.values())
-        blocked = {r for r, rate in blocking.items() if rate >= BLOCKED_MIN}
-        leaders = {r for r in blocked if blocking[r] >= LEADER * total}
-        self._leaderless = 0 if leaders or not blocked else self._leaderless + 1
-        return blocked if self._leaderless >= SHARED_SAMPLES else leaders
+    @staticmethod
+    def _full(taken: Mapping[int, float], blocking: Mapping[int, float]) -> set[int]:
+        """Connections that were full for the whole interval: whose rows wait about as long as any."""
+        if sum(blocking.values()) < BLOCKED_MIN:
+            return set()
+        wait = {r: blocking[r] / max(taken[r], ROWS_MIN) for r in blocking}
+        longest = max(wait.values())
+        return {r for r in wait if wait[r] >= FULL * longest}
 
     def _clusters(self, replicas: Sequence[int]) -> tuple[int, ...]:
         if len(replicas) < self._cluster_from:
             return tuple(range(len(replicas)))
-        logs = np.array([math.log(max(1e-9, self._replicas[r].capacity)) for r in replicas])
-        return clusters_of(np.abs(logs[:, None] - logs[None, :]), NEAR)
+        known = [self._replicas[r].measured for r in replicas]
+        logs = np.array([math.log(max(ROWS_MIN, self._replicas[r].capacity)) for r in replicas])
+        apart = np.abs(logs[:, None] - logs[None, :])
+        apart[~np.outer(known, known)] = np.inf  # of those that have not been read nobody knows whom they are like
+        return clusters_of(apart, NEAR)
 
     # -- exploring ---------------------------------------------------------------------------------------------------
 
-    def _probe(self, blocking: Mapping[int, float], flow: float, cluster: Mapping[int, int]) -> None:
+    def _probe(self, full: set[int], flow: float, cluster: Mapping[int, int]) -> None:
         """Go on with the probes that did not block, end the others, and begin one when it is time."""
-        if sum(blocking.values()) < BLOCKED_MIN:
+        if not full:
             self._probed.clear()  # nobody waits: there is nothing to gain
             return
         if self._probed:
             self._lost += max(0.0, 1.0 - flow / self._usual) if self._usual else 0.0
-            self._go_on(blocking, cluster)
+            self._go_on(full, cluster)
             return
-        self._usual += MEAN * (flow - self._usual)
-        candidates = [r for r in self._replicas if blocking[r] < BLOCKED_MIN and self._may_be_faster(r)]
+        self._usual += (flow - self._usual) / MEAN_SAMPLES
+        if not all(replica.measured for replica in self._replicas.values()):
+            return  # those that have not been read grow with every sample, and that is probe enough
+        candidates = [r for r in self._replicas if r not in full and self._may_be_faster(r)]
         if self._sample >= self._pause_until and candidates:
             chosen = min(candidates, key=lambda r: (self._replicas[r].last_probed, r))
             self._probed = {chosen: 0}
             self._lost = 0.0
 
-    def _go_on(self, blocking: Mapping[int, float], cluster: Mapping[int, int]) -> None:
+    def _go_on(self, full: set[int], cluster: Mapping[int, int]) -> None:
         best = self._best()
         risen: set[int] = set()
         going = {}
         for r, step in self._probed.items():
+            if r not in self._replicas:
+                continue
             self._replicas[r].last_probed = self._sample
-            if r in self._replicas and blocking.get(r, 1.0) < BLOCKED_MIN and (step < 3 or not self._is_best(r, best)):
+            if r not in full and (step < 3 or not self._is_best(r, best)):
                 going[r] = step + 1
                 if step >= 1:
                     risen.add(cluster[r])
@@ -180,9 +188,7 @@ class Knee:
 
     def _may_be_faster(self, r: int) -> bool:
         replica = self._replicas[r]
-        if not replica.measured:
-            return False  # it grows anyway
-        return not self._is_best(r, self._best()) or self._sample - replica.last_blocked >= IDLE_SAMPLES
+        return not self._is_best(r, self._best()) or self._sample - replica.last_full >= IDLE_SAMPLES
 
     def _best(self) -> float:
         return max(replica.capacity for replica in self._replicas.values())
@@ -207,11 +213,11 @@ class Knee:
         raised = replica.capacity * ladder[min(self._probed[r], len(ladder) - 1)]
         return min(raised, best) if slow else raised
 
-    @staticmethod
-    def _allocate(assumed: Sequence[float]) -> Weights:
-        """Minimax of utilisation; everybody keeps one unit, or nothing would ever be learnt of him again."""
+    def _allocate(self, replicas: Sequence[int]) -> Weights:
+        """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed."""
         units = np.arange(UNITS + 1, dtype=np.float64)
-        return allocate([units / capacity for capacity in assumed], low=[1] * len(assumed))
+        functions = [units / self._assumed(r) for r in replicas]
+        return allocate(functions, low=[int(r in self._probed) for r in replicas])
 
 
 def build(settings: Mapping[str, float]) -> Policy:
