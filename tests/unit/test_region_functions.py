@@ -92,14 +92,14 @@ def test_monotone_regression_is_the_nearest_monotone_sequence(points: list[tuple
 
 @given(st.dictionaries(st.integers(1, UNITS), rates, max_size=8))
 def test_functions_start_at_zero_and_rise_by_delta(points: dict[int, float]) -> None:
-    values = filled(points.items())
+    values = filled(points, dict.fromkeys(points, 1.0))
     assert values[0] == 0
     assert (np.diff(values) >= DELTA * (1 - 1e-6)).all()
 
 
 def test_lines_go_between_points_and_beyond_the_last() -> None:
     # (0, 0), (100, 0.2), (300, 0.4): 0.001 a unit beyond 300.
-    values = filled([(100, 0.2), (300, 0.4)])
+    values = filled({100: 0.2, 300: 0.4}, {100: 1.0, 300: 1.0})
     assert values[[50, 100, 200, 300, 500]] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.6])
 
 
@@ -113,15 +113,17 @@ def test_new_data_is_smoothed_in_and_weight_zero_teaches_nothing() -> None:
 
 def test_decay_takes_a_tenth_beyond_the_current_weight_only() -> None:
     function = RateFunction()
-    function.points = {10: 0.2, 20: 0.4, 30: 1e-9}
+    function.points, function.counts = {10: 0.2, 20: 0.4, 30: 0.5}, {10: 1.0, 20: 2.0, 30: 1e-6}
     function.decay(10)
     assert function.points == {10: 0.2, 20: pytest.approx(0.36)}
+    assert function.counts == {10: 1.0, 20: pytest.approx(1.8)}  # and 30 is forgotten
 
 
 def test_pooled_functions_know_what_their_members_know() -> None:
     a, b = RateFunction(), RateFunction()
-    a.points, b.points = {10: 0.2, 20: 0.4}, {10: 0.4, 40: 0.8}
-    assert pooled([a, b])[[10, 20, 40]] == pytest.approx([0.3, 0.4, 0.8])
+    a.points, a.counts = {10: 0.2, 20: 0.4}, {10: 3.0, 20: 1.0}
+    b.points, b.counts = {10: 0.4, 40: 0.8}, {10: 1.0, 40: 1.0}
+    assert pooled([a, b])[[10, 20, 40]] == pytest.approx([0.25, 0.4, 0.8])
 
 
 # -- minimax -----------------------------------------------------------------------------------------------------------

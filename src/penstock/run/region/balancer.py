@@ -17,8 +17,6 @@ from penstock.run.region.contract import UNITS, Decision, Routing, Sample, Weigh
 from penstock.run.region.minimax import Floats, allocate, around
 from penstock.run.region.rate_function import DECAY, POINT_SMOOTHING, RateFunction, pooled
 
-RATE_MIN = 0.001  # blocking below a thousandth of the time is noise of the meter, not data
-
 
 @dataclass(frozen=True, slots=True)
 class BalancerSettings:
@@ -30,7 +28,6 @@ class BalancerSettings:
     step_max: int = UNITS  # how far a weight may move in one decision; the paper's own runs jump from a third to 0
     cluster_from: int = CLUSTER_FROM
     near: float = NEAR
-    rate_min: float = RATE_MIN
 
 
 class Balancer:
@@ -56,8 +53,7 @@ class Balancer:
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
         for replica, rate in zip(sample.replicas, rates, strict=True):
             function, weight = self._functions[replica], self._weights[replica]
-            if rate >= self._settings.rate_min:
-                function.observe(weight, rate)
+            function.observe(weight, rate)
             if self._settings.decay > 0:
                 function.decay(weight, self._settings.decay)
         functions, clusters = self._clustered(sample.replicas)

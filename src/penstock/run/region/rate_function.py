@@ -8,17 +8,22 @@
 Three steps, as printed: new data is smoothed into the raw points; the raw points are forced into non-decreasing order
 by monotone regression (pool adjacent violators); the rest of the domain is filled by straight lines. (0, 0) is assumed.
 
-Where the paper is silent: smoothing into a point is an exponential mean; a sample without blocking gives no point (the
-paper counts one new value per interval, that of the draft leader, and the draftees' zeros would say that they have room
-where they have none); beyond the last point the last line goes on. Delta, which the paper mentions only in section 5.3
-as "the value we introduce when we need to force monotonicity", is the least rise of the function from one unit to the
-next: with it a function rises to R * delta at least, which is what makes alpha = log R / |log(R delta)| put weights and
-rates on one scale. It also spreads weight evenly among connections of which nothing is known.
+Where the paper is silent, this was decided, by which reading reproduces its figures (docs/decisions/0016-balance.md):
+
+- An interval without blocking is data as well: it says 0 at the current weight. The draftees' zeros are misleading at
+  first, but only they tell equal replicas that they have room, so without them equal replicas do not end even.
+- Smoothing into a point is an exponential mean. In the regression a point counts for as many samples as are in it, and
+  decay takes from that as it takes from the value: what has decayed away must not drag down what is seen now.
+- Beyond the last point the last line goes on.
+- Delta, which the paper mentions only in section 5.3 as "the value we introduce when we need to force monotonicity", is
+  the least rise of the function from one unit to the next: with it a function rises to R * delta at least, which is what
+  makes alpha = log R / |log(R delta)| put weights and rates on one scale. It also spreads weight evenly among
+  connections of which nothing is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +35,8 @@ Floats = npt.NDArray[np.float64]
 DELTA = 1e-6  # least rise per unit; R * DELTA = 0.1 % is the smallest blocking that means anything
 POINT_SMOOTHING = 0.5  # weight of the newest value in a raw point
 DECAY = 0.10  # paper, 5.4: what every iteration takes from the function beyond the current weight
-NOTHING = 1e-9  # a decayed value below this is no knowledge any more
+COUNT_MAX = 10.0  # samples that a point can stand for: enough to be steady, few enough to be overruled
+COUNT_MIN = 1e-6  # a point that has decayed below this is no knowledge any more
 
 
 class RateFunction:
@@ -39,41 +45,45 @@ class RateFunction:
     def __init__(self, smoothing: float = POINT_SMOOTHING) -> None:
         self._smoothing = smoothing
         self.points: dict[int, float] = {}  # weight -> smoothed blocking rate
+        self.counts: dict[int, float] = {}  # weight -> samples behind the point, as far as they have not decayed
 
     def observe(self, weight: int, rate: float) -> None:
         """Blocking seen at a weight; at weight 0 nothing can be learnt."""
         if weight > 0:
             before = self.points.get(weight)
             self.points[weight] = rate if before is None else before + self._smoothing * (rate - before)
+            self.counts[weight] = min(COUNT_MAX, self.counts.get(weight, 0.0) + 1.0)
 
     def decay(self, weight: int, share: float = DECAY) -> None:
         """Trust what lies beyond the current weight a little less (paper, 5.4)."""
         for beyond in [w for w in self.points if w > weight]:
             self.points[beyond] *= 1 - share
-            if self.points[beyond] < NOTHING:
-                del self.points[beyond]
+            self.counts[beyond] *= 1 - share
+            if self.counts[beyond] < COUNT_MIN:
+                del self.points[beyond], self.counts[beyond]
 
     def values(self) -> Floats:
         """Predicted blocking at 0 to UNITS units, rising by DELTA or more with every unit."""
-        return filled(self.points.items())
+        return filled(self.points, self.counts)
 
 
 def pooled(functions: Sequence[RateFunction]) -> Floats:
-    """The function of a cluster: every point of every member, the mean where several have one at the same weight."""
-    seen: dict[int, list[float]] = {}
+    """The function of a cluster: every point of every member, the weighted mean where several have one at a weight."""
+    sums: dict[int, float] = {}
+    counts: dict[int, float] = {}
     for function in functions:
         for weight, rate in function.points.items():
-            seen.setdefault(weight, []).append(rate)
-    counts = {weight: float(len(rates)) for weight, rates in seen.items()}
-    return filled(((weight, sum(rates) / len(rates)) for weight, rates in seen.items()), counts)
+            count = function.counts[weight]
+            sums[weight] = sums.get(weight, 0.0) + count * rate
+            counts[weight] = counts.get(weight, 0.0) + count
+    return filled({weight: total / counts[weight] for weight, total in sums.items()}, counts)
 
 
-def filled(points: Iterable[tuple[int, float]], counts: dict[int, float] | None = None) -> Floats:
+def filled(points: Mapping[int, float], counts: Mapping[int, float]) -> Floats:
     """Raw points as a function over the whole domain."""
     known = sorted(points)
-    weights = [0, *(weight for weight, _ in known)]
-    rates = monotone([rate for _, rate in known], [1.0 if counts is None else counts[w] for w, _ in known])
-    heights = [0.0, *rates]
+    weights = [0, *known]
+    heights = [0.0, *monotone([points[w] for w in known], [counts[w] for w in known])]
     units = np.arange(UNITS + 1, dtype=np.float64)
     found = np.interp(units, weights, heights)
     if len(weights) > 1 and weights[-1] < UNITS:
