@@ -17,6 +17,14 @@ SECTION_TITLES = {
     "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
+    "simulated_half_10x_slower": "simulated: half of the replicas 10x slower, execution time over the oracle's",
+    "simulated_half_100x_slower_for_an_eighth": "simulated: half 100x slower for an eighth, over the oracle's",
+    "simulated_three_replicas_one_100x_slower": "simulated: three replicas, one 100x slower; worst of the seeds",
+    "simulated_equal_replicas": "simulated: equal replicas, farthest from even after 60 s",
+    "simulated_64_replicas_in_three_classes": "simulated: 64 replicas in three classes, 400 s",
+    "simulated_rerouting": "simulated: two replicas, one 100x slower, rows over round robin's (paper: 1.0 and 1.2)",
+    "simulated_bounded_merger": "simulated: share of the capacity with a bounded merger, by who is charged",
+    "simulated_replicas_join_and_leave": "simulated: replicas join and leave, share of what fits",
 }
 
 
@@ -25,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bench(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="place")],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="place or balance")],
         quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of half an hour.")] = False,
         output: FormatOption = Format.table,
     ) -> None:
@@ -51,7 +59,16 @@ def _place(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]
     return main(quick, progress)
 
 
-BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {"place": _place}
+def _balance(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]:
+    from penstock.bench.balance import main
+
+    return main(quick, progress)
+
+
+BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {
+    "place": _place,
+    "balance": _balance,
+}
 
 
 def _by_layout(rows: Sequence[Row]) -> list[Row]:

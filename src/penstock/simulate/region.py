@@ -129,9 +129,12 @@ class Trace:
     decisions: tuple[Decision, ...]
 
     def final_throughput(self, share: float = 0.1) -> float:
-        """Rows per second over the last part of the run."""
-        last = max(1, round(len(self.throughput) * share))
-        return float(self.throughput[-last:].mean())
+        """Rows per second while the last part of the rows left; the last interval, often cut short, does not count."""
+        left = np.cumsum(self.throughput[:-1])
+        if not len(left):
+            return float(self.throughput[-1])
+        last = np.flatnonzero(left >= (1 - share) * left[-1])
+        return float(self.throughput[last].mean())
 
 
 def simulate(

@@ -16,8 +16,8 @@ Where the paper is silent, this was decided, by which reading reproduces its fig
   decay takes from that as it takes from the value: what has decayed away must not drag down what is seen now.
 - Beyond the last point the last line goes on.
 - Delta, which the paper mentions only in section 5.3 as "the value we introduce when we need to force monotonicity", is
-  the least rise of the function from one unit to the next: with it a function rises to R * delta at least, which is what
-  makes alpha = log R / |log(R delta)| put weights and rates on one scale. It also spreads weight evenly among
+  the least rise of the function from one unit to the next: with it a function rises to R * delta at least, and that
+  is what makes alpha = log R / |log(R delta)| put weights and rates on one scale. It also spreads weight evenly among
   connections of which nothing is known.
 """
 
