@@ -12,7 +12,8 @@ Region::Region(std::size_t replicas, RegionShape shape, std::vector<Phase> phase
     : shape_(shape), phases_(std::move(phases)), random_(seed), connections_(replicas), blocked_(replicas, 0.0), sent_(replicas, 0.0) {
     for (auto &connection : connections_) {
         connection.starts.assign(static_cast<std::size_t>(shape_.buffer), 0.0);
-        connection.numbers.assign(static_cast<std::size_t>(shape_.buffer), 0);
+        connection.dones.assign(static_cast<std::size_t>(shape_.buffer) + 1, 0.0);
+        connection.numbers.assign(static_cast<std::size_t>(shape_.buffer) + 1, 0);
         connection.exits.assign(static_cast<std::size_t>(shape_.merger_rows), 0.0);
     }
 }
@@ -97,10 +98,13 @@ std::int64_t Region::queued(Connection &connection, double now) const {
 std::size_t Region::laggard(std::size_t fallback, double now) {
     std::size_t found = fallback;
     std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t ring = shape_.buffer + 1;  // one row is in work while the buffer is full
     for (std::size_t j = 0; j < connections_.size(); ++j) {
         auto &connection = connections_[j];
-        if (queued(connection, now) == 0) continue;
-        const std::int64_t number = connection.numbers[static_cast<std::size_t>(connection.head % shape_.buffer)];
+        auto &first = connection.unfinished;
+        while (first < connection.count && connection.dones[static_cast<std::size_t>(first % ring)] <= now) ++first;
+        if (first == connection.count) continue;
+        const std::int64_t number = connection.numbers[static_cast<std::size_t>(first % ring)];
         if (number < oldest) {
             oldest = number;
             found = j;
@@ -121,9 +125,11 @@ void Region::deliver(std::size_t replica) {
     const auto slot = static_cast<std::size_t>(connection.count % shape_.buffer);
     // A row that is overwritten has been started: that is what made room for this one.
     connection.head = std::max(connection.head, connection.count - shape_.buffer + 1);
+    connection.unfinished = std::max(connection.unfinished, connection.count - shape_.buffer);
     const double start = std::max(clock_, connection.free);
     const double uniform = static_cast<double>(random_.next() >> 11) * 0x1.0p-53;
-    double out = start + cost(replica, start) * (1 + shape_.jitter * (2 * uniform - 1));
+    const double done = start + cost(replica, start) * (1 + shape_.jitter * (2 * uniform - 1));
+    double out = done;
     if (shape_.merger_rows > 0) {
         auto &exit = connection.exits[static_cast<std::size_t>(connection.count % shape_.merger_rows)];
         out = std::max(out, exit);  // the row that had this place in the merger must have left it
@@ -133,7 +139,9 @@ void Region::deliver(std::size_t replica) {
         last_exit_ = std::max(out, last_exit_) + shape_.merge_seconds;
     }
     connection.starts[slot] = start;
-    connection.numbers[slot] = next_row_;
+    const auto place = static_cast<std::size_t>(connection.count % (shape_.buffer + 1));
+    connection.dones[place] = done;
+    connection.numbers[place] = next_row_;
     connection.free = out;
     ++connection.count;
     ++next_row_;

@@ -31,7 +31,7 @@ struct RegionShape {
     double send_seconds = 0;        // what one row costs the splitter
     double merge_seconds = 0;       // and the merger
     double jitter = 0;              // a row costs its replica from (1 - jitter) to (1 + jitter) times its cost
-    bool charge_laggard = false;    // a wait is charged to the replica with the oldest row, not to the full connection
+    bool charge_laggard = false;    // a wait is charged to the replica with the oldest unfinished row
 };
 
 // From this time, or from this row on (whichever is finite and reached), replicas take these times for a row.
@@ -67,10 +67,12 @@ class Region {
   private:
     struct Connection {
         std::vector<double> starts;        // of the last `buffer` rows, as a ring
+        std::vector<double> dones;          // when the last `buffer` + 1 rows are worked off, as a ring
         std::vector<std::int64_t> numbers;  // their positions in the stream
         std::vector<double> exits;         // of the last `merger_rows` rows, as a ring
         std::int64_t count = 0;            // rows sent
         std::int64_t head = 0;             // the first row that had not been started when last asked
+        std::int64_t unfinished = 0;       // the first row that had not been worked off when last asked
         double free = 0;                   // when the replica can start another row
     };
 

@@ -20,8 +20,10 @@ released, so q has worked off all its input and has room. Each part of s is rele
 output is larger than the credit passes.
 
 With bounded memory the connection that is full is often not the one to blame: fast replicas stop because the merger
-waits for a slow one. `laggard` says which replica holds the oldest slice that its connection has not taken yet, and
-that is whose blocking time it is. With unbounded memory, as in the paper, both are the same connection.
+waits for a slow one. `laggard` says which replica holds the oldest slice that has not been worked off, and that is
+whose blocking time it is. So a replica gives credit back for a slice when it has worked it off, not when it begins:
+the slice that everybody waits for is mostly one in work. With unbounded memory, as in the paper, the laggard is the
+full connection.
 
 Slices are cut in proportion to weight (`slice_rows` is the heaviest replica's), so a slow replica gets few rows often
 instead of many rows seldom: the others never have to wait for a long slice of the slow one.
@@ -62,7 +64,7 @@ class Splitter:
         self._sharing = Sharing(replicas, routing)
         self._slice_rows = slice_rows
         self._next = 0
-        self._outstanding: dict[int, deque[list[int]]] = {}  # replica -> [sequence, size not yet taken], oldest first
+        self._outstanding: dict[int, deque[list[int]]] = {}  # replica -> [sequence, size not worked off], oldest first
         self._measure()
 
     @property
@@ -99,7 +101,7 @@ class Splitter:
         self._outstanding.setdefault(slice_.replica, deque()).append([slice_.sequence, size])
 
     def taken(self, replica: int, size: int) -> None:
-        """A replica's credit has come back for so much."""
+        """A replica's credit has come back for so much: it has taken it and worked it off."""
         waiting = self._outstanding.get(replica)
         while waiting and size >= waiting[0][1]:
             size -= waiting.popleft()[1]
@@ -107,7 +109,7 @@ class Splitter:
             waiting[0][1] -= size
 
     def laggard(self) -> int | None:
-        """The replica with the oldest slice that has not been taken; None when all have been."""
+        """The replica with the oldest slice that has not been worked off; None when all have been."""
         oldest = [(waiting[0][0], replica) for replica, waiting in self._outstanding.items() if waiting]
         return min(oldest)[1] if oldest else None
 
