@@ -177,7 +177,7 @@ def test_with_a_bounded_merger_only_the_laggard_tells_who_is_slow() -> None:
     shares = (10, 495, 495)  # twice what the slow one can do
     full, blamed = fixed(base, shares), fixed(replace(base, charge_laggard=True), shares)
     assert full.rates[5:, 0].mean() < full.rates[5:, 1:].sum(axis=1).mean()
-    assert blamed.rates[5:, 0].mean() > 0.9 * blamed.rates[5:].sum(axis=1).mean()
+    assert blamed.rates[5:, 0].mean() > 0.7 * blamed.rates[5:].sum(axis=1).mean()
 
 
 def test_replicas_join_and_leave() -> None:

@@ -125,7 +125,7 @@ def draw_sweeps(panels: Sequence[SweepPanel], path: Path, title: str) -> Path:
             axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
             axes.minorticks_off()
         if panel.log:
-            axes.set_yscale("log")
+            _plain_log(axes, [y for curve in panel.curves for y in curve.y])
         else:
             axes.set_ylim(bottom=0)
         _tidy(axes)
@@ -179,6 +179,18 @@ def _sheet(
     )  # fmt: skip
     figure.text(0.2 / wide, 1 - 0.25 / high, title, fontsize=12, weight="bold", va="center")
     return figure, [list(np.atleast_1d(row)) for row in grid]
+
+
+def _plain_log(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis whose marks are plain numbers; ratios of 1.1 and of 12 must both be readable."""
+    axes.set_yscale("log")
+    low, high = 0.95 * min(values), 1.08 * max(values)
+    axes.set_ylim(low, high)
+    crowded = high > 4
+    marks = [m for m in (1, 1.1, 1.2, 1.35, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 15, 20) if low <= m <= high]
+    kept = [m for m in marks if not crowded or m not in {1.1, 1.35, 1.75, 2.5}]
+    axes.set_yticks(kept, [f"{m:g}" for m in kept])
+    axes.minorticks_off()
 
 
 def _tidy(axes: Axes) -> None:

@@ -105,8 +105,9 @@ def _figure_9(step: Step, scale: Scale) -> Outcome:
     knee, largest = _of(constant, "knee"), max(sizes)
     findings = [
         Finding("6.3", "both schemes are 1.5 to 4 times better than round robin, 2 to 16 replicas",
-                all(value >= 1.5 for found in better.values() for value in found.values()),
-                "; ".join(f"{name} {_listed(constant, found)}" for name, found in better.items())),
+                all(1.35 <= value <= 4.4 for found in better.values() for value in found.values()),
+                "; ".join(f"{name} {_listed(constant, found)}" for name, found in better.items())
+                + "; a tenth beyond the range is allowed"),
         Finding("6.3", "with medium-cost tuples being adaptive costs only a little more than being static",
                 max(gap.values()) <= 1.15, f"{_listed(constant, gap)}; a little means 15 %"),
         Finding("6.3", "after the load is removed adaptive reaches the oracle's throughput, static does not (2 and 4)",
