@@ -53,6 +53,7 @@ def _figure_5(step: Step, scale: Scale) -> Outcome:
                 for j in range(2)
             ),
             x="seconds",
+            top=1.03,
         )
         for split, trace in traces.items()
     ]

@@ -102,6 +102,7 @@ class SweepPanel:
     curves: tuple[Curve, ...]
     log: bool = False
     x: str = "replicas"
+    top: float | None = None  # where panels side by side must have one scale
 
 
 def draw_sweeps(panels: Sequence[SweepPanel], path: Path, title: str) -> Path:
@@ -127,7 +128,7 @@ def draw_sweeps(panels: Sequence[SweepPanel], path: Path, title: str) -> Path:
         if panel.log:
             _plain_log(axes, [y for curve in panel.curves for y in curve.y])
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(bottom=0, top=panel.top)
         _tidy(axes)
     handles = {n: h for axes in grid[0] for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(
