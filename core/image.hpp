@@ -155,6 +155,7 @@ void write_image(const ImageSchema& schema, const ImagePlan& plan, uint8_t* to);
 
 // A batch that reads in place. Everything is checked that could lead outside the image: extents always, and offsets,
 // indices, views and run ends in one pass each. `keep` is held until the last array of the tree is released.
-void open_image(const ImageSchema& schema, const uint8_t* image, size_t size, std::shared_ptr<const void> keep, ArrowArray* out);
+void open_image(const ImageSchema& schema, const uint8_t* image, size_t size, std::shared_ptr<const void> keep,
+                ArrowArray* out);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What Python holds of images: a codec for each schema, a batch that is about to be written, and whatever keeps bytes alive.
+// What Python holds of images: a codec for each schema, a batch that is about to be written, and what keeps bytes alive.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -66,7 +66,8 @@ class Planner {
             case Shape::Fixed: return add_values(array.buffers[1], shown, node.width);
             case Shape::Bytes: return node.wide ? add_bytes<int64_t>(array, shown) : add_bytes<int32_t>(array, shown);
             case Shape::View: return add_views(array, shown, head);
-            case Shape::List: return node.wide ? add_list<int64_t>(node, array, shown) : add_list<int32_t>(node, array, shown);
+            case Shape::List:
+                return node.wide ? add_list<int64_t>(node, array, shown) : add_list<int32_t>(node, array, shown);
             case Shape::ListView:
                 return node.wide ? add_list_view<int64_t>(node, array, shown) : add_list_view<int32_t>(node, array, shown);
             case Shape::FixedList:

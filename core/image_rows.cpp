@@ -40,11 +40,16 @@ class RowPlanner {
             case Shape::Null: return;
             case Shape::Bits: return add_bits(array, 1, rows, count);
             case Shape::Fixed: return add_values(array, 1, node.width, rows, count);
-            case Shape::Bytes: return node.wide ? add_bytes<int64_t>(node, array, rows, count) : add_bytes<int32_t>(node, array, rows, count);
+            case Shape::Bytes:
+                return node.wide ? add_bytes<int64_t>(node, array, rows, count)
+                                 : add_bytes<int32_t>(node, array, rows, count);
             case Shape::View: return add_views(array, rows, count);
-            case Shape::List: return node.wide ? add_list<int64_t>(node, array, rows, count) : add_list<int32_t>(node, array, rows, count);
+            case Shape::List:
+                return node.wide ? add_list<int64_t>(node, array, rows, count)
+                                 : add_list<int32_t>(node, array, rows, count);
             case Shape::ListView:
-                return node.wide ? add_list_view<int64_t>(node, array, rows, count) : add_list_view<int32_t>(node, array, rows, count);
+                return node.wide ? add_list_view<int64_t>(node, array, rows, count)
+                                 : add_list_view<int32_t>(node, array, rows, count);
             case Shape::FixedList: return add_fixed_list(node, array, rows, count);
             case Shape::Struct: return add_children(node, array, rows, count);
             case Shape::SparseUnion:
@@ -129,7 +134,8 @@ class RowPlanner {
         const Offset* offsets = count == 0 ? nullptr : static_cast<const Offset*>(array.buffers[1]) + array.offset;
         std::vector<uint32_t>& taken = items(total);
         for (int64_t i = 0; i < count; i++)
-            for (Offset item = offsets[rows[i]]; item < offsets[rows[i] + 1]; item++) taken.push_back(static_cast<uint32_t>(item));
+            for (Offset item = offsets[rows[i]]; item < offsets[rows[i] + 1]; item++)
+                taken.push_back(static_cast<uint32_t>(item));
         add(node.children[0], *array.children[0], taken.data(), total);
     }
 
@@ -187,7 +193,8 @@ class RowPlanner {
             int32_t* view = views + i * 4;
             std::memcpy(view, static_cast<const uint8_t*>(array.buffers[1]) + at * 16, 16);
             if (view[0] <= 12) continue;
-            if (view[2] < 0 || view[2] >= array.n_buffers - 3) throw ImageFault("a view points into a buffer that is not there");
+            if (view[2] < 0 || view[2] >= array.n_buffers - 3)
+                throw ImageFault("a view points into a buffer that is not there");
             const auto* from = static_cast<const uint8_t*>(array.buffers[view[2] + 2]) + view[3];
             if (data.size() + static_cast<size_t>(view[0]) > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
                 throw ImageFault("the views of a batch show more than 2 GiB");
@@ -217,7 +224,8 @@ class RowPlanner {
         plan_.heads.push_back({found, 0, 0, 0});
         plan_.pieces.push_back({});
         auto* to = make<uint8_t>(found * width);
-        for (size_t r = 0; r < runs.size(); r++) std::memcpy(to + r * static_cast<size_t>(width), &until[r], static_cast<size_t>(width));
+        const auto bytes = static_cast<size_t>(width);
+        for (size_t r = 0; r < runs.size(); r++) std::memcpy(to + r * bytes, &until[r], bytes);
         add(node.children[1], *array.children[1], runs.data(), found);
     }
 
@@ -243,14 +251,16 @@ class RowPlanner {
 
     static constexpr uint32_t ABSENT = std::numeric_limits<uint32_t>::max();
 
-    static std::vector<uint32_t> indices_of(const ImageNode& node, const ArrowArray& array, const uint32_t* rows, int64_t count) {
+    static std::vector<uint32_t> indices_of(const ImageNode& node, const ArrowArray& array, const uint32_t* rows,
+                                            int64_t count) {
         const auto* validity = array.null_count != 0 ? static_cast<const uint8_t*>(array.buffers[0]) : nullptr;
         std::vector<uint32_t> indices(static_cast<size_t>(count), ABSENT);
         for (int64_t i = 0; i < count; i++) {
             const int64_t at = array.offset + rows[i];
             if (validity != nullptr && !((validity[at >> 3] >> (at & 7)) & 1)) continue;
             uint64_t index = 0;
-            std::memcpy(&index, static_cast<const uint8_t*>(array.buffers[1]) + at * node.width, static_cast<size_t>(node.width));
+            const auto width = static_cast<size_t>(node.width);
+            std::memcpy(&index, static_cast<const uint8_t*>(array.buffers[1]) + at * node.width, width);
             if (index >= static_cast<uint64_t>(array.dictionary->length))
                 throw ImageFault("column '" + node.path + "' has an index that its dictionary does not have");
             indices[static_cast<size_t>(i)] = static_cast<uint32_t>(index);
@@ -274,7 +284,8 @@ void plan_rows(const ImageSchema& schema, const ArrowArray& batch, const uint32_
     plan.measure();
 }
 
-void add_rows(const ImageSchema& schema, int32_t number, const ArrowArray& array, int64_t start, int64_t count, ImagePlan& plan) {
+void add_rows(const ImageSchema& schema, int32_t number, const ArrowArray& array, int64_t start, int64_t count,
+              ImagePlan& plan) {
     std::vector<uint32_t>& rows = plan.rows_below.emplace_front(static_cast<size_t>(count));
     std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(start));
     RowPlanner(schema, plan).add(number, array, rows.data(), count);

@@ -29,6 +29,7 @@ int64_t runs_up_to(const ArrowArray& ends, int64_t width, int64_t row);
 void add_whole(const ImageSchema& schema, int32_t number, const ArrowArray& array, ImagePlan& plan);
 
 // A stretch of an array by the walk of chosen rows, which can cut dictionaries.
-void add_rows(const ImageSchema& schema, int32_t number, const ArrowArray& array, int64_t start, int64_t count, ImagePlan& plan);
+void add_rows(const ImageSchema& schema, int32_t number, const ArrowArray& array, int64_t start, int64_t count,
+              ImagePlan& plan);
 
 }  // namespace penstock

@@ -9,6 +9,7 @@ void bind_image(nanobind::module_&);
 void bind_kernels(nanobind::module_&);
 void bind_timer(nanobind::module_&);
 void bind_socket(nanobind::module_&);
+void bind_region(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
@@ -20,4 +21,5 @@ NB_MODULE(_core, module) {
     penstock::bind_kernels(module);
     penstock::bind_timer(module);
     penstock::bind_socket(module);
+    penstock::bind_region(module);
 }

@@ -16,7 +16,7 @@ from penstock.run.channel.socket import SocketChannel
 from penstock.run.wire import codec_of, open_image, route_by_key, route_by_target, unpack_batch, write_image
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=any_batches(), parts=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_every_row_arrives_where_it_was_sent(batch: pa.RecordBatch, parts: int, seed: int) -> None:
     targets = np.random.default_rng(seed).integers(0, parts, batch.num_rows).astype(np.uint32)

@@ -22,13 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.bench import engine_jobs as jobs
-from penstock.bench.engine_peers import BYTEWAX, FIRST_TUPLE, SPARK, Peer, PeerMissing, measured
+from penstock.bench.contract import Bench, Progress, Row
+from penstock.bench.engine_peers import BYTEWAX, FIRST_TUPLE, SPARK, Peer, PeerMissing, install, measured
 from penstock.bench.engine_run import Timed, timed_run
 from penstock.flow.stream import Emit
 from penstock.run.layout import RunSettings
 
-Row = dict[str, object]
-Progress = Callable[[str], None]
 Measured = dict[str, float]
 Run = Callable[[], Measured]
 
@@ -297,3 +296,18 @@ def _start(cases: list[Case], found: dict[Case, list[Measured]]) -> list[Row]:
 def _machine() -> str:
     load = os.getloadavg()[0]
     return f"{os.cpu_count()} processors, load average {load:.1f} at the end, our own work included"
+
+
+BENCH = Bench(
+    "word count on two workers, with Bytewax and Spark",
+    main,
+    {
+        "engine_throughput": "word count on two workers; ratio: to the fastest peer of the same kind in the same run",
+        "engine_latency": "latency in ms at a steady rate, from the time at which each word was due",
+        "engine_chain": "CPU per tuple through operators that pass everything on, in one worker",
+        "engine_metering": "what metering costs: CPU with meters over CPU without",
+        "engine_start": "start to first tuple on a warm Spark session",
+        "engine_notes": "notes",
+    },
+    install_peers=install,
+)

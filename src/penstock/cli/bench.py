@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
+from penstock.bench.contract import Bench, Row, cell
 from penstock.cli.options import Format, FormatOption
 from penstock.cli.show import console, print_json, progress_bar, rows_table
 from penstock.errors import InvalidInput
 
-Row = dict[str, object]
-SECTION_TITLES = {
-    "published": "the papers' section 5 instances",
-    "random": "best and peers on random unequal instances: cost over the best known",
-    "exact_unequal": "exact on random unequal instances",
-    "papers_at_10000": "the papers' schedulers at scale",
-    "engine_throughput": "word count on two workers; ratio: to the fastest peer of the same kind in the same run",
-    "engine_latency": "latency in ms at a steady rate, from the time at which each word was due",
-    "engine_chain": "CPU per tuple through operators that pass everything on, in one worker",
-    "engine_metering": "what metering costs: CPU with meters over CPU without",
-    "engine_start": "start to first tuple on a warm Spark session",
-    "engine_notes": "notes",
-}
+# Each has a module of its name in penstock.bench with a `BENCH`, loaded on demand: peers and solvers load slowly.
+BENCHES = ("place", "engine", "balance")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,103 +22,51 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bench(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="place or engine")],
-        quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of half an hour.")] = False,
+        name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(BENCHES))],
+        quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of up to half an hour.")] = False,
         install_peers: Annotated[
-            bool, typer.Option("--install-peers", help="Install the engines to compare with first (engine only).")
+            bool, typer.Option("--install-peers", help="First install the peers into an environment of their own.")
         ] = False,
         output: FormatOption = Format.table,
     ) -> None:
         """Measure, with peers in the same run."""
-        if name not in BENCHES:
-            raise InvalidInput.unknown_name(kind="benchmark", name=name, known=BENCHES)
+        found = find(name)
         with progress_bar("measuring") as show:
+
+            def progress(what: str) -> None:
+                show(0, 0, what)
+
             if install_peers:
-                _install_peers(name, lambda what: show(0, 0, what))
-            sections = BENCHES[name](quick, lambda what: show(0, 0, what))
+                if found.install_peers is None:
+                    msg = f"the benchmark {name!r} installs no peers of its own; leave --install-peers out"
+                    raise InvalidInput(msg)
+                found.install_peers(progress)
+            sections = found.measure(quick, progress)
         if output is Format.json:
             print_json(sections)
-            return
-        screen = console()
-        for section, rows in sections.items():
-            shown = SHAPES.get(section, list)(rows)
-            if shown:
-                screen.print(_table(SECTION_TITLES.get(section, section), shown))
-                screen.print()
+        else:
+            _show(found, sections)
 
 
-def _place(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]:
-    from penstock.bench.place import main
-
-    return main(quick, progress)
-
-
-def _engine(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]:
-    from penstock.bench.engine import main
-
-    return main(quick, progress)
+def find(name: str) -> Bench:
+    """The benchmark of this name."""
+    if name not in BENCHES:
+        raise InvalidInput.unknown_name(kind="benchmark", name=name, known=BENCHES)
+    found: Bench = import_module(f"penstock.bench.{name}").BENCH
+    return found
 
 
-def _install_peers(name: str, progress: Callable[[str], None]) -> None:
-    from penstock.bench.engine_peers import install
-
-    if name != "engine":
-        msg = f"--install-peers is for the benchmark 'engine', not {name!r}; run: make peers"
-        raise InvalidInput(msg)
-    install(progress)
-
-
-BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {
-    "place": _place,
-    "engine": _engine,
-}
-
-
-def _by_layout(rows: Sequence[Row]) -> list[Row]:
-    """The 72 rows added up to one per layout and cluster."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((str(row["instance"]).partition(":")[0], str(row["cluster"])), []).append(row)
-    return [
-        {
-            "instance": f"{layout}, {cluster}",
-            "instances": len(group),
-            "exact proved": sum(1 for row in group if row["proved"]),
-            "exact longest s": max(float(str(row["exact_seconds"])) for row in group),
-            "best optimal": sum(1 for row in group if row["best_optimal"]),
-            "best longest s": max(float(str(row["best_seconds"])) for row in group),
-        }
-        for (layout, cluster), group in groups.items()
-    ]
-
-
-def _beside_peers(rows: Sequence[Row]) -> list[Row]:
-    """The random instances, narrow enough for a terminal: what is aimed at, what was found, and the peers' medians."""
-    names = {"tasks": "tasks", "theta": "theta", "instances": "n", "target": "aim", "median": "median", "max": "max"}
-    names |= {"seconds_median": "s", "metis_median": "METIS", "kahip_median": "KaHIP", "mtkahypar_median": "Mt-KaHyPar"}
-    names |= {"peer_below_best": "peer below"}
-    shaped: list[Row] = []
-    for row in rows:
-        line: Row = {short: row.get(name) for name, short in names.items()}
-        skipped = row.get("skipped")
-        if isinstance(skipped, dict) and skipped:
-            line["note"] = "; ".join(f"{peer}: {why}" for peer, why in skipped.items())
-        shaped.append(line)
-    return shaped
-
-
-SHAPES: dict[str, Callable[[Sequence[Row]], list[Row]]] = {"published": _by_layout, "random": _beside_peers}
+def _show(bench: Bench, sections: dict[str, list[Row]]) -> None:
+    screen = console()
+    for section, rows in sections.items():
+        shape = bench.shapes.get(section)
+        shown = shape(rows) if shape else rows
+        if shown:
+            screen.print(_table(bench.titles.get(section, section), shown))
+            screen.print()
 
 
 def _table(title: str, rows: Sequence[Row]) -> object:
     headings = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[_cell(row.get(name)) for name in headings] for row in rows]
+    cells = [[cell(row.get(name)) for name in headings] for row in rows]
     return rows_table([name.replace("_", " ") for name in headings], cells, title)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,17 +10,22 @@ from pathlib import Path
 
 from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
-from penstock.reproduce import ischeduler_figures, t3_figures
+from penstock.reproduce import balance_depth, balance_sweeps, ischeduler_figures, t3_figures
+from penstock.reproduce.balance_item import FULL, BalanceItem, Scale
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
 
 __all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)}
+_BALANCE = sorted((*balance_depth.ITEMS, *balance_sweeps.ITEMS), key=lambda item: int(item.name.partition("fig")[2]))
+ITEMS: dict[str, Item | BalanceItem] = {
+    **{item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)},
+    **{item.name: item for item in _BALANCE},
+}
 
 
-def find_item(name: str) -> Item:
+def find_item(name: str) -> Item | BalanceItem:
     """The item of that name, or InvalidInput listing the known ones."""
     if name not in ITEMS:
         raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
@@ -35,6 +40,7 @@ def reproduce(
     place: Place | None = None,
     sizes: Sequence[int] = PUBLISHED_SIZES,
     repeats: int = REPEATS,
+    scale: Scale = FULL,
 ) -> list[Report]:
     """Run the named items (none: all of them), sharing measurements; several also get an index.md."""
     items = [find_item(name) for name in dict.fromkeys(names or ITEMS)]
@@ -46,7 +52,10 @@ def reproduce(
             # Each item is an equal share of the bar; those that find their rows already measured just go by quickly.
             progress(number * total + done, len(items) * total, f"{name}: {text}")
 
-        reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        if isinstance(item, BalanceItem):
+            reports.append(item.run(out_dir, within, scale=scale))
+        else:
+            reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
     if len(reports) > 1:
         write_index(reports, out_dir / "index.md")
     return reports
