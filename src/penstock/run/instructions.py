@@ -34,7 +34,7 @@ class WorkerLayout:
     linger_us: int = 0  # how long a small batch is held for others to join it
 
 
-@dataclass(slots=True)  # not frozen: made for every step, and freezing triples the cost
+@dataclass(slots=True)  # not frozen: made for every step, and freezing about doubles the cost
 class Run:
     """Give a task the batches that wait for it, by input."""
 
