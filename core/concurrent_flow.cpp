@@ -67,6 +67,7 @@ namespace {
 // multiplicative weights has it: long steps find the right edges, short ones balance them. Tried at 200 operators and
 // epsilon 0.1: a constant step of epsilon takes 370 to 600 phases, a constant 1.0 may never end, this 80 to 160.
 constexpr double step_falls = 0.7;
+constexpr int steps_max = 200;  // trees for one source in a phase; beyond, the last one takes all that is left
 
 // The multiplicative-weights run: lengths, flows since the last restart of the average, and both bounds.
 class Run {
@@ -181,14 +182,14 @@ class Run {
     // Sends all of one source's demand, in as many trees as capacities ask for; no step fills an edge more than once.
     double route(Vertex source, bool sweep) {
         double left = 1.0, reach = 0;
-        for (int step = 0; left > 1e-12; ++step) {
+        for (int step = 0; left > 0; ++step) {
             paths_.from(source, length_);
             if (step == 0 && sweep) balls_.offer(paths_.order, result_.best);
             const double reached = load_tree(source);
             if (step == 0) reach = reached;
             double part = left;
             for (const Vertex v : paths_.order) {
-                if (paths_.via[v] >= 0 && wanted_[v] * part > graph_.streams.weight[paths_.via[v]]) {
+                if (step < steps_max && paths_.via[v] >= 0 && wanted_[v] * part > graph_.streams.weight[paths_.via[v]]) {
                     part = graph_.streams.weight[paths_.via[v]] / wanted_[v];
                 }
             }
@@ -199,7 +200,7 @@ class Run {
                 flow_[e] += sent;
                 length_[e] *= 1 + step_ * sent / graph_.streams.weight[e];
             }
-            left -= part;
+            left = part < left * (1 - 1e-12) ? left - part : 0.0;
         }
         return reach;
     }
@@ -215,6 +216,29 @@ class Run {
 };
 
 }  // namespace
+
+TreeFlows tree_flows(const CutGraph &graph, const std::vector<double> &length) {
+    TreeFlows flows;
+    flows.start.push_back(0);
+    ShortestPaths paths(graph.streams);
+    const Demand demand(graph);
+    std::vector<double> wanted(graph.weight.size());
+    for (Vertex source = 0; source < graph.size(); ++source) {
+        paths.from(source, length);
+        demand.of(source, wanted);
+        double reach = 0;
+        for (const Vertex v : paths.order) reach += wanted[v] * paths.distance[v];
+        for (auto v = paths.order.rbegin(); v != paths.order.rend(); ++v) {
+            if (paths.parent[*v] < 0 || wanted[*v] <= 0) continue;
+            wanted[paths.parent[*v]] += wanted[*v];
+            flows.edge.push_back(paths.via[*v]);
+            flows.flow.push_back(wanted[*v]);
+        }
+        flows.start.push_back(static_cast<std::int64_t>(flows.edge.size()));
+        flows.reach.push_back(reach);
+    }
+    return flows;
+}
 
 Flow concurrent_flow(const CutGraph &graph, const FlowOptions &options, const Cap &cap) {
     return Run(graph, options).run(cap);

@@ -62,6 +62,16 @@ class Demand {
     const CutGraph &graph_;
 };
 
+// Rows of the linear program over trees: what each vertex's demand puts on every edge of its shortest-path tree.
+struct TreeFlows {
+    std::vector<std::int64_t> start;
+    std::vector<Vertex> edge;
+    std::vector<double> flow;
+    std::vector<double> reach;  // sum of demand times distance, of each vertex
+};
+
+TreeFlows tree_flows(const CutGraph &graph, const std::vector<double> &length);
+
 Flow concurrent_flow(const CutGraph &graph, const FlowOptions &options, const Cap &cap);
 
 }  // namespace penstock
