@@ -44,14 +44,21 @@ def best_set(
     _start_from(highs, graph, known, limits)
     limit_time(highs, deadline)
     highs.run()
-    info = highs.getInfo()
-    bound = info.mip_dual_bound
-    # Without better sets than the known one the program may end as infeasible, with a bound beyond all values.
-    bound = -1.0 if math.isnan(bound) else min(0.0, max(-1.0, bound))
+    bound = _bound(highs)
     value = np.array(highs.getSolution().col_value)
     found = value[: graph.size] > 0.5 if len(value) else None
     usable = found is not None and 0 < np.count_nonzero(found) < graph.size
     return found if usable else None, (bound - RESOLUTION) * ratio * unit
+
+
+def _bound(highs: Highs) -> float:
+    """What the run proved about all values: at most 0, because only better sets than the known one were looked for."""
+    import highspy
+
+    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        return 0.0
+    bound = float(highs.getInfo().mip_dual_bound)
+    return -1.0 if math.isnan(bound) else min(0.0, max(-1.0, bound))
 
 
 def _program(graph: CutGraph, cost_unit: float, gain_unit: float, limits: Range) -> Highs:

@@ -28,12 +28,13 @@ from penstock.optimise.fuse.ratio_cut.refined import solve as refined
 ROUNDS_MAX = 50  # of a range; Dinkelbach's ratios fall faster than geometrically, three rounds are many
 RANGES_MAX = 40
 FACTOR = 8.0  # between the ends of a range: PROOF over the solver's resolution, nearly
+START_EPSILON = 0.3  # of the flow: a closer bound takes longer than it saves
 PROOF = 1e-6  # of the ratio: what a better cut may still gain when one is called proved
 
 
 def solve(graph: CutGraph, options: CutOptions) -> Found:
     """The sparsest cut, or the best known with a bound when time ends first."""
-    found = refined(graph, options)
+    found = refined(graph, replace(options, epsilon=max(options.epsilon, START_EPSILON)))
     relaxed = found.bound
     bound = graph.ratio(found.side)
     for limits in _ranges(graph, bound, relaxed):
