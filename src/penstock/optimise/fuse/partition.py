@@ -1,0 +1,67 @@
+"""COLA's graph partitioner: a worker is split by a minimum-ratio cut of the graph that its vertices induce.
+
+Vertex weights are operator costs, as in formula (2); edges that leave the worker stay cut whatever happens, so they do
+not count. Where vertices must be parted (phase 1), the paper adds demand between them; demand between two vertices is
+the product of their weights, so their weights are raised. Splits are remembered, because the methods that `best`
+starts from split many of the same sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.model.taskgraph import Floats, Longs
+from penstock.optimise.contract import Deadline
+from penstock.optimise.fuse.fuse_graph import FuseGraph
+from penstock.optimise.fuse.ratio_cut import minimum_ratio_cut
+from penstock.optimise.fuse.rules import Flags
+
+SECONDS_LEAST = 0.05  # even after the deadline a cut gets so long: an answer needs it
+
+
+@dataclass(eq=False)
+class Partitioner:
+    """Splits sets of vertices of one graph."""
+
+    graph: FuseGraph
+    cut: str
+    epsilon: float
+    seed: int
+    deadline: Deadline
+    seconds_each: float | None = None
+    known: dict[bytes, Flags] = field(default_factory=dict)
+
+    def split(self, vertices: Longs, parted: Flags | None = None) -> Flags:
+        """Which of the vertices go to the second worker; some do and some do not."""
+        key = vertices.tobytes() + (b"" if parted is None else parted.tobytes())
+        if key not in self.known:
+            self.known[key] = self._found(vertices, parted)
+        return self.known[key]
+
+    def _found(self, vertices: Longs, parted: Flags | None) -> Flags:
+        weight = self.graph.load[vertices]
+        if parted is not None:
+            weight = _raised(weight, parted)
+        position = np.full(self.graph.count, -1, dtype=np.int64)
+        position[vertices] = np.arange(len(vertices))
+        a, b = position[self.graph.u], position[self.graph.v]
+        inside = (a >= 0) & (b >= 0)
+        remaining = max(SECONDS_LEAST, self.deadline.remaining)
+        seconds = remaining if self.seconds_each is None else min(self.seconds_each, remaining)
+        cut = minimum_ratio_cut(
+            weight, a[inside], b[inside], self.graph.weight[inside],
+            method=self.cut, epsilon=self.epsilon, seed=self.seed, seconds=seconds,
+        )  # fmt: skip
+        side = np.asarray(cut.side, dtype=bool)
+        if side.all() or not side.any():
+            side = np.arange(len(vertices)) >= len(vertices) // 2
+        return side
+
+
+def _raised(weight: Floats, parted: Flags) -> Floats:
+    """Weights with as much again as the whole worker has, shared out among the vertices to be parted."""
+    count = int(parted.sum())
+    total = float(weight.sum())
+    return np.where(parted, weight + (total if total > 0 else 1.0) / max(1, count), weight)
