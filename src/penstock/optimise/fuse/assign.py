@@ -22,8 +22,8 @@ from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.contract import FULL
 from penstock.optimise.fuse.fuse_graph import FuseGraph
 from penstock.optimise.fuse.lpt import utilisations
+from penstock.optimise.fuse.programs import Rows, solved
 from penstock.optimise.fuse.rules import Classes, Flags
-from penstock.optimise.master import limit_time, quiet_highs
 
 NEAR = 0.01  # relative distance to a bound at which a schedule is good enough
 BRANCHES_MAX = 300
@@ -68,7 +68,7 @@ def units_of(graph: FuseGraph, part: Longs) -> Units:
     at = unit_of[part]
     allowed = np.ones((count, len(graph.capacity)), dtype=bool)
     np.logical_and.at(allowed, at, graph.allowed)
-    torn = ~allowed.any(axis=1)
+    torn: Flags = np.logical_not(allowed.any(axis=1))
     label = np.full((len(graph.node_label), count), -1, dtype=np.int64)
     for row, joined in zip(graph.node_label, label, strict=True):
         np.maximum.at(joined, at, row)
@@ -107,23 +107,23 @@ def utilisation_bound(graph: FuseGraph, units: Units) -> float:
 
 def by_lpt(graph: FuseGraph, units: Units) -> Ints | None:
     """Largest unit first to the node that it fills least among those that may hold it; None when one finds none."""
-    nodes = len(graph.capacity)
-    used, room = np.zeros(nodes), graph.memory_limit.copy()
+    return greedy(units, graph.capacity, graph.memory_limit)
+
+
+def greedy(units: Units, capacity: Floats, memory_limit: Floats) -> Ints | None:
+    """LPT under the rules. Units that a rule restricts go first, or they would find their nodes taken."""
+    nodes = len(capacity)
+    used, room = np.zeros(nodes), memory_limit * FULL
     taken = np.full((len(units.label), nodes), -1, dtype=np.int64)
     host: Ints = np.zeros(len(units.size), dtype=np.int32)
-    # Those with the fewest nodes to choose from go first within the same size class, or they would find them taken.
-    choices = units.allowed.sum(axis=1) + nodes * (units.label < 0).all(axis=0) if len(units.label) else None
-    if choices is None:
-        choices = units.allowed.sum(axis=1)
-    restricted = choices < nodes
-    for unit in np.lexsort((-units.size, ~restricted)).tolist():
+    free = units.allowed.all(axis=1) & (units.label < 0).all(axis=0)
+    for unit in np.lexsort((-units.size, units.allowed.sum(axis=1), free)).tolist():
         label = units.label[:, unit]
         clash = ((taken >= 0) & (label[:, None] >= 0) & (taken != label[:, None])).any(axis=0)
         fits = units.allowed[unit] & ~clash & (units.memory_mb[unit] <= room)
         if not fits.any():
             return None
-        filled = np.where(fits, (used + units.size[unit]) / graph.capacity, math.inf)
-        k = int(np.argmin(filled))
+        k = int(np.argmin(np.where(fits, (used + units.size[unit]) / capacity, math.inf)))
         host[unit] = k
         used[k] += units.size[unit]
         room[k] -= units.memory_mb[unit]
@@ -133,22 +133,16 @@ def by_lpt(graph: FuseGraph, units: Units) -> Ints | None:
 
 def by_program(graph: FuseGraph, units: Units, start: Ints | None, deadline: Deadline) -> Ints | None:
     """The integer program's schedule; the start where it finds no better one."""
-    import highspy
-
     program = _Program(graph, units)
-    highs = quiet_highs()
-    highs.setOptionValue("mip_rel_gap", NEAR / 2)
-    highs.setOptionValue("mip_max_nodes", BRANCHES_MAX)
-    program.load(highs)
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = program.values(start)
-        highs.setSolution(solution)
-    limit_time(highs, Deadline(min(deadline.at, deadline.clock() + SECONDS_MAX), deadline.clock))
-    highs.run()
-    if highs.getInfo().primal_solution_status != 2:
+    cap = Deadline(min(deadline.at, deadline.clock() + SECONDS_MAX), deadline.clock)
+    given = program.values(start) if start is not None else None
+    answer = solved(
+        program.rows(), program.cost(), program.upper(), program.whole(), cap,
+        gap=NEAR / 2, branches_max=BRANCHES_MAX, start=given,
+    )  # fmt: skip
+    if answer.value is None:
         return start
-    found = program.hosts(np.array(highs.getSolution().col_value))
+    found = program.hosts(answer.value)
     if start is not None and _utilisation(graph, units, found) > _utilisation(graph, units, start):
         return start
     return found
@@ -170,12 +164,11 @@ class _Program:
 
     def x(self, unit: int) -> Longs:
         """Columns of one unit, a node each."""
-        return 1 + unit * self.nodes + np.arange(self.nodes)
+        return np.arange(self.nodes, dtype=np.int64) + (1 + unit * self.nodes)
 
-    def load(self, highs: object) -> None:
-        """Hand the program to HiGHS."""
-        rows = _Rows()
-        # Sizes in shares of the mean node, because the solver's tolerances are absolute.
+    def rows(self) -> Rows:
+        """(3), (6), (7) and memory; (4) is in the upper limits."""
+        rows = Rows()
         for k in range(self.nodes):
             cells = 1 + np.arange(self.count) * self.nodes + k
             share = self.units.size / self.graph.capacity[k]
@@ -194,26 +187,22 @@ class _Program:
                 first = self.flags[r, int(row[unit])]
                 for k in range(self.nodes):
                     rows.add(-math.inf, 0.0, np.array([self.x(unit)[k], first + k]), np.array([1.0, -1.0]))
-        self._pass(highs, rows)
+        return rows
 
-    def _pass(self, highs: object, rows: _Rows) -> None:
-        import highspy
+    def cost(self) -> Floats:
+        """z alone."""
+        return np.where(np.arange(self.columns) == 0, 1.0, 0.0)
 
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = self.columns, len(rows.lower)
-        cost, upper = np.zeros(self.columns), np.ones(self.columns)
-        cost[0], upper[0] = 1.0, math.inf
-        upper[1 : 1 + self.count * self.nodes] = self.units.allowed.ravel()
-        program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.zeros(self.columns), upper
-        program.row_lower_, program.row_upper_ = np.array(rows.lower), np.array(rows.upper)
-        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.start_ = np.cumsum([0, *(len(columns) for columns in rows.columns)])
-        program.a_matrix_.index_ = np.concatenate(rows.columns)
-        program.a_matrix_.value_ = np.concatenate(rows.values)
-        kinds = [highspy.HighsVarType.kInteger] * self.columns
-        kinds[0] = highspy.HighsVarType.kContinuous
-        program.integrality_ = kinds
-        highs.passModel(program)  # type: ignore[attr-defined]
+    def upper(self) -> Floats:
+        """1, but for z and for nodes that are not allowed."""
+        found = np.ones(self.columns)
+        found[0] = math.inf
+        found[1 : 1 + self.count * self.nodes] = self.units.allowed.ravel()
+        return found
+
+    def whole(self) -> Flags:
+        """All but z."""
+        return np.arange(self.columns) > 0
 
     def values(self, host: Ints) -> Floats:
         """The columns' values for a schedule."""
@@ -231,20 +220,3 @@ class _Program:
         cells = value[1 : 1 + self.count * self.nodes].reshape(self.count, self.nodes)
         found: Ints = cells.argmax(axis=1).astype(np.int32)
         return found
-
-
-class _Rows:
-    """Rows of a program as they gather."""
-
-    def __init__(self) -> None:
-        self.lower: list[float] = []
-        self.upper: list[float] = []
-        self.columns: list[Longs] = []
-        self.values: list[Floats] = []
-
-    def add(self, lower: float, upper: float, columns: Longs, values: Floats) -> None:
-        """Add a row."""
-        self.lower.append(lower)
-        self.upper.append(upper)
-        self.columns.append(np.asarray(columns, dtype=np.int64))
-        self.values.append(np.asarray(values, dtype=np.float64))

@@ -30,14 +30,21 @@ from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.assign import Schedule, schedule_workers, units_of
 from penstock.optimise.fuse.averages import averaged
 from penstock.optimise.fuse.cola_basic import largest_divisible
-from penstock.optimise.fuse.contract import FULL, Case, Fused
+from penstock.optimise.fuse.contract import Case, Fused
 from penstock.optimise.fuse.fuse_graph import FuseGraph
 from penstock.optimise.fuse.lpt import utilisations
 from penstock.optimise.fuse.partition import Partitioner
 from penstock.optimise.fuse.postprocess import greedily_merged
 from penstock.optimise.fuse.preprocess import glued
 from penstock.optimise.fuse.quick_schedule import quick_schedule
-from penstock.optimise.fuse.workers import conflicting, first_partition, members, split_worker
+from penstock.optimise.fuse.workers import (
+    conflicting,
+    first_partition,
+    keeps_rules,
+    members,
+    pairs_to_part,
+    split_worker,
+)
 
 THETA_DEFAULT = 300.0
 
@@ -64,8 +71,8 @@ class Search:
 
     def split(self, part: Longs, vertices: Longs, parted: bool = False) -> Longs:
         """The partition with a worker split in two."""
-        apart = conflicting(self.graph, vertices) if parted else None
-        return split_worker(self.graph, part, vertices, self.partitioner.split(vertices, apart))
+        pairs = pairs_to_part(self.graph, vertices) if parted else None
+        return split_worker(self.graph, part, vertices, self.partitioner.split(vertices, pairs))
 
     def schedule(self, part: Longs) -> Schedule | None:
         """The integer program's schedule."""
@@ -187,23 +194,3 @@ def _staying(
             used = utilisations(graph.sizes(after), host, graph.capacity)
             found.append(Schedule(host, float(used.max())))
     return found
-
-
-def keeps_rules(graph: FuseGraph, part: Longs, host: np.ndarray) -> bool:  # type: ignore[type-arg]
-    """Whether a schedule keeps sites, allowed nodes, node labels and memory; CPU is not looked at."""
-    where = host[part]
-    if not graph.allowed[np.arange(graph.count), where].all():
-        return False
-    memory = np.bincount(where, graph.memory_mb, minlength=len(graph.capacity))
-    if (memory > graph.memory_limit * FULL).any():
-        return False
-    lowest = np.full(int(graph.site.max()) + 1, len(graph.capacity))
-    np.minimum.at(lowest, graph.site, where)
-    if (lowest[graph.site] != where).any():
-        return False
-    for row in graph.node_label:
-        highest = np.full(len(graph.capacity), -1)
-        np.maximum.at(highest, where, row)
-        if ((row >= 0) & (row != highest[where])).any():
-            return False
-    return True

@@ -1,4 +1,4 @@
-"""A schedule for a partition without asking the integer program: plain LPT, or LPT under the rules where there are any."""
+"""A schedule without asking the integer program: plain LPT, or LPT under the rules where there are any."""
 
 from __future__ import annotations
 

@@ -104,9 +104,7 @@ def compile_rules(problem: Problem, constraints: Sequence[Constraint] | None = N
     """The rules of a problem's constraints, or of some of them."""
     given = problem.constraints if constraints is None else constraints
     n = problem.task_count
-    work = _Compiling(
-        problem, Classes(n), Classes(n), np.ones((n, problem.node_count), dtype=bool), [], [], [], []
-    )
+    work = _Compiling(problem, Classes(n), Classes(n), np.ones((n, problem.node_count), dtype=bool), [], [], [], [])
     named = np.zeros(n, dtype=bool)
     for position, constraint in enumerate(given):
         for name in names_in(constraint):
@@ -185,7 +183,7 @@ def _unequal_shape(graph: TaskGraph, constraint: Replicas, members: list[list[in
     for g, tasks in enumerate(members):
         if len(tasks) != len(members[0]):
             return (
-                f"the groups are to be isomorphic but group 0 has {len(members[0])} tasks and group {g} has {len(tasks)}"
+                f"isomorphic groups need equal tasks but group 0 has {len(members[0])} and group {g} has {len(tasks)}"
             )
     place = {t: (g, p) for g, tasks in enumerate(members) for p, t in enumerate(tasks)}
     inside: list[set[tuple[int, int]]] = [set() for _ in members]

@@ -6,13 +6,17 @@ worker is on one node) and some node is allowed for all of its vertices.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
-from penstock.model.taskgraph import Longs
+from penstock.model.taskgraph import Ints, Longs
+from penstock.optimise.fuse.contract import FULL
 from penstock.optimise.fuse.fuse_graph import FuseGraph
 from penstock.optimise.fuse.rules import Flags
+
+PAIRS_PER_LABEL_MAX = 50
 
 
 def conflicting(graph: FuseGraph, vertices: Longs) -> Flags:
@@ -28,6 +32,24 @@ def conflicting(graph: FuseGraph, vertices: Longs) -> Flags:
     if not graph.allowed[vertices].all(axis=0).any():
         found |= ~graph.allowed[vertices].all(axis=1)
     return found
+
+
+def pairs_to_part(graph: FuseGraph, vertices: Longs) -> Longs:
+    """Pairs of the vertices that cannot share a worker, (2, pairs); of many, some of every row."""
+    found: list[tuple[int, int]] = []
+    for row in (*graph.worker_label, *graph.node_label):
+        label = row[vertices]
+        for value in np.unique(label[label >= 0]).tolist():
+            own, others = vertices[label == value], vertices[label > value]
+            pairs = itertools.islice(itertools.product(own.tolist(), others.tolist()), PAIRS_PER_LABEL_MAX)
+            found += pairs
+    allowed = graph.allowed[vertices]
+    if not allowed.all(axis=0).any():
+        narrow = np.flatnonzero(~allowed.all(axis=1))
+        for i, j in itertools.islice(itertools.combinations(narrow.tolist(), 2), PAIRS_PER_LABEL_MAX):
+            if not (allowed[i] & allowed[j]).any():
+                found.append((int(vertices[i]), int(vertices[j])))
+    return np.array(sorted(set(found)), dtype=np.int64).reshape(-1, 2).T
 
 
 def compatible(graph: FuseGraph, a: Longs, b: Longs) -> bool:
@@ -109,3 +131,39 @@ def merge_workers(graph: FuseGraph, part: Longs, a: int, b: int) -> tuple[Longs,
     ends = [w for pair in pairs for w in pair]
     return (after, pairs) if len(set(ends)) == len(ends) else None
 
+
+def keeps_rules(graph: FuseGraph, part: Longs, host: Ints) -> bool:
+    """Whether a schedule keeps labels, sites, allowed nodes and memory; CPU is not looked at."""
+    where = host[part]
+    if not graph.allowed[np.arange(graph.count), where].all():
+        return False
+    memory = np.bincount(where, graph.memory_mb, minlength=len(graph.capacity))
+    if (memory > graph.memory_limit * FULL).any():
+        return False
+    lowest = np.full(int(graph.site.max()) + 1, len(graph.capacity))
+    np.minimum.at(lowest, graph.site, where)
+    if (lowest[graph.site] != where).any():
+        return False
+    return _labels_kept(graph.worker_label, part) and _labels_kept(graph.node_label, where)
+
+
+def _labels_kept(rows: Longs, part: Longs | Ints) -> bool:
+    for row in rows:
+        highest = np.full(int(part.max()) + 1, -1)
+        np.maximum.at(highest, part, row)
+        if ((row >= 0) & (row != highest[part])).any():
+            return False
+    return True
+
+
+def keeps_mirrors(graph: FuseGraph, part: Longs) -> bool:
+    """Whether mirrored groups are cut into workers alike."""
+    for mirror in graph.mirrors:
+        shapes = {tuple(np.unique(part[group], return_index=True)[1][_ranks(part[group])]) for group in mirror}
+        if len(shapes) > 1:
+            return False
+    return True
+
+
+def _ranks(workers: Longs) -> Longs:
+    return np.unique(workers, return_inverse=True)[1].astype(np.int64)
