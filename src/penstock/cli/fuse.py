@@ -28,9 +28,7 @@ def register(app: typer.Typer) -> None:
     def fuse(
         topology: TopologyName,
         cluster: ClusterName,
-        method: Annotated[
-            str, typer.Option("--method", "-m", help="best, cola, cola-basic, fint or none.")
-        ] = "best",
+        method: Annotated[str, typer.Option("--method", "-m", help="best, cola, cola-basic, fint or none.")] = "best",
         balance: Annotated[
             float,
             typer.Option(

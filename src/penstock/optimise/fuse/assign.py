@@ -164,7 +164,7 @@ class _Program:
 
     def x(self, unit: int) -> Longs:
         """Columns of one unit, a node each."""
-        return np.arange(self.nodes, dtype=np.int64) + (1 + unit * self.nodes)
+        return np.arange(1 + unit * self.nodes, 1 + (unit + 1) * self.nodes, dtype=np.int64)
 
     def rows(self) -> Rows:
         """(3), (6), (7) and memory; (4) is in the upper limits."""
@@ -190,7 +190,7 @@ class _Program:
         return rows
 
     def cost(self) -> Floats:
-        """z alone."""
+        """Only z costs."""
         return np.where(np.arange(self.columns) == 0, 1.0, 0.0)
 
     def upper(self) -> Floats:

@@ -16,6 +16,8 @@ Decided where the paper leaves room, or improved:
 - A merge is also accepted when the schedule at hand can carry it with one of the two workers staying where it is; LPT
   need not find that. No merge may raise f. Workers of one node are merged at last where the rules allow it: their
   streams then cost nothing.
+- Where nothing is cut yet after phase 3 (c = 0), the first split of phase 4 gives the c that T refers to; a multiple
+  of nothing would end phase 4 before it began.
 - With the default f and balance 0, phase 4 cannot lower f, since C only grows; it is left out.
 - Fewer nodes than offered are used when the splitting ends early or merging pays.
 """
@@ -141,16 +143,19 @@ def _inherited(graph: FuseGraph, before: Longs, after: Longs, schedule: Schedule
 def phase_4(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Schedule]:
     """Split on while C stays within the threshold, and keep the best."""
     options = search.case.options
+    if options.threshold == 0:
+        return part, schedule
     best, best_score = (part, schedule), search.score(part, schedule)
     if options.objective is None and options.balance == 0.0:
         return best
-    limit = (1.0 + options.threshold) * search.graph.communication(part)
+    first = search.graph.communication(part)
     while search.deadline.remaining > 0:
         vertices = largest_divisible(search.graph, part)
         if vertices is None:
             break
         part = search.split(part, vertices)
-        if search.graph.communication(part) > limit:
+        first = first or search.graph.communication(part)
+        if search.graph.communication(part) > (1.0 + options.threshold) * first:
             break
         found = search.schedule(part)
         if found is not None and found.is_feasible and search.score(part, found) < best_score:

@@ -7,9 +7,8 @@ enough to ask whether the *sites* (what must share a node) can be put on nodes. 
 
 - by plain reasoning: a task on both sides of a separation, a block or a site with two labels of one row (colocate and
   separate through a chain), a site without a node that is allowed and large enough;
-- by a small integer program (allowed nodes, labels, CPU, memory). A site weighs its load and the streams that the
-  rules cut for certain, so a refusal is a proof. Beyond the largest sites the program's variables are continuous,
-  which keeps it quick and its refusals true; a clash that only shows in their exact packing is left to the methods.
+- by a small integer program (packing.py), whose refusal is a proof. On large cases it is a relaxation; a clash that
+  only shows in the exact packing of many tasks is then left to the methods, which say that they found no plan.
 
 The minimal set comes from QuickXplain (Junker, AAAI 2004): divide and conquer over the constraints.
 """
@@ -24,15 +23,11 @@ import numpy as np
 
 from penstock.errors import Infeasible
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
-from penstock.model.taskgraph import Floats, Ints, Longs
+from penstock.model.taskgraph import Longs
 from penstock.optimise.contract import Deadline, Problem
-from penstock.optimise.fuse.contract import FULL
-from penstock.optimise.fuse.programs import Rows, solved
-from penstock.optimise.fuse.rules import Flags, Rules, compile_rules
+from penstock.optimise.fuse.packing import Sites
+from penstock.optimise.fuse.rules import Rules, compile_rules
 
-WHOLE_CELLS_MAX = 1_500  # sites x nodes that are whole in the program; the others may be shared out in parts
-CELLS_MAX = 200_000  # beyond, only plain reasoning is asked
-SECONDS_EACH = 0.5
 NAMES_SHOWN_MAX = 4
 SECONDS_ALL = 5.0
 
@@ -153,89 +148,16 @@ def _two_labels(row: Longs, part: Longs) -> tuple[int, int] | None:
 
 
 def _no_packing(problem: Problem, rules: Rules, stream_cost: float, deadline: Deadline) -> str:
-    """Ask the program whether sites can be put on nodes at all."""
-    constrained = len(rules.node_label) > 0 or not rules.allowed.all() or int(rules.site.max()) + 1 < problem.task_count
-    certain = _certain_streams(problem, rules, stream_cost)
-    if not constrained and not certain.any():
-        return ""
-    if (int(rules.site.max()) + 1) * problem.node_count > CELLS_MAX or deadline.remaining <= 0:
-        return ""
-    for with_streams in (False, True):
-        if with_streams and not certain.any():
-            break
-        need = problem.graph.load + (certain if with_streams else 0.0)
-        if not _packs(problem, rules, need, deadline):
-            paid = ", with the streams that they cut paid for at both ends" if with_streams else ""
-            return f"no way of sharing the tasks out to the {problem.node_count} nodes keeps all of it{paid}"
+    """Ask the program whether sites can be put on nodes at all, first by load, then with the streams that are cut."""
+    sites = Sites.of(problem, rules, stream_cost)
+    if not sites.packs_without_streams(deadline):
+        return f"no way of sharing the tasks out to the {problem.node_count} nodes keeps all of it"
+    if not sites.packs_with_streams(deadline):
+        return (
+            f"no way of sharing the tasks out to the {problem.node_count} nodes keeps all of it and leaves CPU enough "
+            "for the streams between workers, which cost it at both ends"
+        )
     return ""
-
-
-def _certain_streams(problem: Problem, rules: Rules, stream_cost: float) -> Floats:
-    """CPU that each task pays for streams whose ends cannot share a worker."""
-    graph = problem.graph
-    a, b = graph.source, graph.target
-    apart = ~(rules.allowed[a] & rules.allowed[b]).any(axis=1)
-    for row in (*rules.worker_label, *rules.node_label):
-        apart |= (row[a] >= 0) & (row[b] >= 0) & (row[a] != row[b])
-    paid = graph.rate[apart] * stream_cost
-    found = np.bincount(a[apart], paid, minlength=graph.task_count)
-    return (found + np.bincount(b[apart], paid, minlength=graph.task_count)).astype(np.float64)
-
-
-def _packs(problem: Problem, rules: Rules, need: Floats, deadline: Deadline) -> bool:
-    """Whether the program has a solution, or did not end in time."""
-    count, nodes = int(rules.site.max()) + 1, problem.node_count
-    size: Floats = np.bincount(rules.site, need, minlength=count).astype(np.float64)
-    memory: Floats = np.bincount(rules.site, problem.graph.memory_mb, minlength=count).astype(np.float64)
-    allowed = np.ones((count, nodes), dtype=bool)
-    np.logical_and.at(allowed, rules.site, rules.allowed)
-    label = np.full((len(rules.node_label), count), -1, dtype=np.int64)
-    for row, joined in zip(rules.node_label, label, strict=True):
-        np.maximum.at(joined, rules.site, row)
-    if _greedily_packs(problem, size, memory, allowed, label):
-        return True
-    rows = Rows()
-    for k in range(nodes):
-        cells = np.arange(count) * nodes + k
-        rows.add(-math.inf, 1.0, cells, size / (problem.capacity[k] * FULL))
-        if math.isfinite(problem.memory_mb[k]):
-            rows.add(-math.inf, 1.0, cells, memory / (problem.memory_mb[k] * FULL))
-    for site in range(count):
-        rows.add(1.0, 1.0, site * nodes + np.arange(nodes), np.ones(nodes))
-    columns = count * nodes
-    for row in label:
-        values = np.unique(row[row >= 0]).tolist()
-        for k in range(nodes):
-            rows.add(-math.inf, 1.0, columns + k * len(values) + np.arange(len(values)), np.ones(len(values)))
-        for at, value in enumerate(values):
-            for site in np.flatnonzero(row == value).tolist():
-                for k in range(nodes):
-                    flag = columns + k * len(values) + at
-                    rows.add(-math.inf, 0.0, np.array([site * nodes + k, flag]), np.array([1.0, -1.0]))
-        columns += nodes * len(values)
-    whole = np.ones(columns, dtype=bool)
-    # The freest and smallest sites are shared out in parts where there are many.
-    tied = (label >= 0).any(axis=0) if len(label) else np.zeros(count, dtype=bool)
-    importance = np.lexsort((-size, ~(tied | ~allowed.all(axis=1))))
-    for site in importance[max(1, WHOLE_CELLS_MAX // nodes) :].tolist():
-        whole[site * nodes : (site + 1) * nodes] = False
-    upper = np.ones(columns)
-    upper[: count * nodes] = allowed.ravel()
-    seconds = min(SECONDS_EACH, deadline.remaining)
-    return solved(rows, np.zeros(columns), upper, whole, Deadline.after(seconds)).status != "infeasible"
-
-
-def _greedily_packs(problem: Problem, size: Floats, memory: Floats, allowed: Flags, label: Longs) -> bool:
-    """Whether plain LPT packs the sites, which it does nearly always when anything does."""
-    from penstock.optimise.fuse.assign import Units, greedy
-
-    everything = np.arange(len(size), dtype=np.int64)
-    units = Units(everything, size, memory, allowed, label, np.zeros(len(size), dtype=bool))
-    host: Ints | None = greedy(units, problem.capacity, problem.memory_mb)
-    if host is None:
-        return False
-    used = np.bincount(host, size, minlength=problem.node_count)
-    return bool((used <= problem.capacity * FULL).all())
 
 
 def described(constraint: Constraint) -> str:
