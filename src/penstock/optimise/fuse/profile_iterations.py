@@ -1,4 +1,4 @@
-"""Profile iterations: fuse, run, measure, fuse again, with the hosts' capacities scaled by gamma (paper 004, section 4).
+"""Profile iterations: fuse, run, measure, fuse again, with capacities scaled by gamma (paper 004, section 4).
 
 Costs are only known from a run, and a run needs a fusion. The first run is unfused; its profile gives the first fusion,
 which is run to measure again, and so on. Early profiles come from slow runs and understate costs, so capacities are
