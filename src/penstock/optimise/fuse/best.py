@@ -71,16 +71,19 @@ def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
     from penstock.optimise.place import best as place_best
 
     problem = case.problem
-    for share in PLACED_SHARES:
+    for share in PLACED_SHARES:  # the first that leaves room enough is the one that wastes least
         nodes = tuple(replace(node, capacity=node.capacity * share) for node in problem.cluster.nodes)
         roomy = Problem(problem.graph, Cluster(nodes))
         if roomy.shortfalls():
             return
         try:
-            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=2.0)).node
+            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=1.0)).node
         except UserError:
             continue
-        yield f"placed at {share:g} of the capacity", Fused(numbered(node.astype(np.int64)), np.unique(node))
+        fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
+        yield f"placed at {share:g} of the capacity", fused
+        if _state(case, case.graph, fused) is not None:
+            return
 
 
 def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:

@@ -69,7 +69,8 @@ class Search:
     def __init__(self, case: Case, graph: FuseGraph, cut: str, deadline: Deadline) -> None:
         self.case, self.graph, self.deadline = case, graph, deadline
         options = case.options
-        self.partitioner = Partitioner(averaged(graph), cut, options.epsilon, options.seed, deadline)
+        known = case.splits.setdefault(f"{cut} {'ruled' if case.problem.constraints else 'free'}", {})
+        self.partitioner = Partitioner(averaged(graph), cut, options.epsilon, options.seed, deadline, known)
 
     def split(self, part: Longs, vertices: Longs, parted: bool = False) -> Longs:
         """The partition with a worker split in two."""

@@ -34,7 +34,9 @@ def fuse(case: Case) -> Fused:
     options = case.options
     graph = glued(fuse_graph(case.problem, compile_rules(case.problem, ()), options.stream_cost))
     cut = options.cut or "leighton-rao"
-    partitioner = Partitioner(graph, cut, options.epsilon, options.seed, case.deadline(THETA_DEFAULT))
+    # Without constraints Advanced COLA cuts the same graph, so the two share what they find.
+    known = case.splits.setdefault(f"{cut} free", {})
+    partitioner = Partitioner(graph, cut, options.epsilon, options.seed, case.deadline(THETA_DEFAULT), known)
     part, schedule = split_until_feasible(graph, partitioner)
     part, schedule = greedily_merged(graph, part, schedule, lambda after, _: _feasible(graph, after))
     return Fused(part[graph.vertex_of], schedule.host)

@@ -26,7 +26,7 @@ from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX, Deadline, Problem
 from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
-from penstock.optimise.fuse.rules import compile_rules
+from penstock.optimise.fuse.rules import Flags, compile_rules
 
 CUTS = ("leighton-rao", "lp", "exact")
 STREAM_COST_MAX = 1e15
@@ -75,10 +75,14 @@ class Case:
 
     problem: Problem
     options: FuseOptions = field(default_factory=FuseOptions)
+    given: FuseGraph | None = None  # a graph to use in place of the problem's own; its vertices are sets of tasks
+    splits: dict[str, dict[bytes, Flags]] = field(default_factory=dict)  # cuts already found, by kind of graph
 
     @cached_property
     def graph(self) -> FuseGraph:
         """The vertices that the rules leave free to be joined."""
+        if self.given is not None:
+            return self.given
         return fuse_graph(self.problem, compile_rules(self.problem), self.options.stream_cost)
 
     def deadline(self, default: float) -> Deadline:

@@ -105,26 +105,13 @@ class Sites:
         """Whether the program has a solution, is too large to be asked, or did not end in time."""
         if self.cells > CELLS_MAX or deadline.remaining <= 0:
             return True
-        problem, (count, nodes) = self.problem, self.allowed.shape
+        count, nodes = self.allowed.shape
         rows = Rows()
-        columns = self._add_labels(rows)
+        columns = self.add_labels(rows)
         leaving = columns
         if with_streams:
             columns += len(self.weight) * nodes
-        for k in range(nodes):
-            cells = np.arange(count) * nodes + k
-            share = need / (problem.capacity[k] * FULL)
-            if with_streams:
-                cut = leaving + np.arange(len(self.weight)) * nodes + k
-                paid = self.weight / (problem.capacity[k] * FULL)
-                rows.add(-math.inf, 1.0, np.concatenate([cells, cut]), np.concatenate([share, paid]))
-                self._add_cut_flags(rows, k, leaving)
-            else:
-                rows.add(-math.inf, 1.0, cells, share)
-            if math.isfinite(problem.memory_mb[k]):
-                rows.add(-math.inf, 1.0, cells, self.memory_mb / (problem.memory_mb[k] * FULL))
-        for site in range(count):
-            rows.add(1.0, 1.0, site * nodes + np.arange(nodes), np.ones(nodes))
+        self.add_limits(rows, need, leaving if with_streams else None)
         whole = np.ones(columns, dtype=bool)
         whole[leaving:] = False
         for site in self._less_important():
@@ -135,7 +122,34 @@ class Sites:
         answer = solved(rows, np.zeros(columns), upper, whole, cap, branches_max=BRANCHES_MAX)
         return answer.status != "infeasible"
 
-    def _add_labels(self, rows: Rows) -> int:
+    def add_limits(self, rows: Rows, need: Floats, leaving: int | None = None) -> None:
+        """Each site on one node, CPU and memory of each node; `leaving` is the first flag of streams that count."""
+        problem, (count, nodes) = self.problem, self.allowed.shape
+        for k in range(nodes):
+            cells = np.arange(count) * nodes + k
+            share = need / (problem.capacity[k] * FULL)
+            if leaving is None:
+                rows.add(-math.inf, 1.0, cells, share)
+            else:
+                cut = leaving + np.arange(len(self.weight)) * nodes + k
+                paid = self.weight / (problem.capacity[k] * FULL)
+                rows.add(-math.inf, 1.0, np.concatenate([cells, cut]), np.concatenate([share, paid]))
+                self._add_cut_flags(rows, k, leaving)
+            if math.isfinite(problem.memory_mb[k]):
+                rows.add(-math.inf, 1.0, cells, self.memory_mb / (problem.memory_mb[k] * FULL))
+        for site in range(count):
+            rows.add(1.0, 1.0, site * nodes + np.arange(nodes), np.ones(nodes))
+
+    def set_labels(self, value: Floats, where: Longs) -> None:
+        """Raise the flags of the labels that stand on each node."""
+        nodes, columns = self.problem.node_count, self.cells
+        for row in self.label:
+            values = np.unique(row[row >= 0])
+            for site in np.flatnonzero(row >= 0).tolist():
+                value[columns + int(where[site]) * len(values) + int(np.searchsorted(values, row[site]))] = 1.0
+            columns += nodes * len(values)
+
+    def add_labels(self, rows: Rows) -> int:
         """Flags for labels on nodes, after the x; the number of columns then."""
         nodes = self.problem.node_count
         columns = self.cells

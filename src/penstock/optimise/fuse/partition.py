@@ -30,7 +30,6 @@ class Partitioner:
     epsilon: float
     seed: int
     deadline: Deadline
-    seconds_each: float | None = None
     known: dict[bytes, Flags] = field(default_factory=dict)
 
     def split(self, vertices: Longs, pairs: Longs | None = None) -> Flags:
@@ -51,8 +50,7 @@ class Partitioner:
             total = float(weight.sum())
             each = (total if total > 0 else 1.0) / pairs.shape[1]
             demands = (position[pairs[0]], position[pairs[1]], np.full(pairs.shape[1], each))
-        remaining = max(SECONDS_LEAST, self.deadline.remaining)
-        seconds = remaining if self.seconds_each is None else min(self.seconds_each, remaining)
+        seconds = max(SECONDS_LEAST, self.deadline.remaining)
         cut = minimum_ratio_cut(
             weight, a[inside], b[inside], self.graph.weight[inside],
             method=self.cut, epsilon=self.epsilon, seed=self.seed, seconds=seconds, demands=demands,

@@ -65,6 +65,7 @@ def solved(
     program.integrality_ = [kinds[int(flag)] for flag in whole.tolist()]
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", gap)
+    highs.setOptionValue("mip_abs_gap", 0.0)
     if branches_max is not None:
         highs.setOptionValue("mip_max_nodes", branches_max)
     highs.passModel(program)
