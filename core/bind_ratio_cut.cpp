@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "anneal_cut.hpp"
 #include "balls.hpp"
 #include "concurrent_flow.hpp"
 
@@ -85,9 +86,7 @@ class CutNetwork {
     }
 
     nb::tuple round(const Doubles &length) const {
-        require_size(length.shape(0), graph_.streams.weight.size(), "length");
-        require_amounts(view(length), "length", true);
-        const std::vector<double> lengths(view(length).begin(), view(length).end());
+        const std::vector<double> lengths = checked_lengths(length);
         BestCut best;
         {
             nb::gil_scoped_release release;
@@ -96,7 +95,35 @@ class CutNetwork {
         return nb::make_tuple(to_numpy(std::move(best.side)), best.ratio);
     }
 
+    // For every vertex its demand along its shortest-path tree, as compressed rows of edges; and demand times distance.
+    nb::tuple trees(const Doubles &length) const {
+        const std::vector<double> lengths = checked_lengths(length);
+        TreeFlows flows;
+        {
+            nb::gil_scoped_release release;
+            flows = tree_flows(graph_, lengths);
+        }
+        return nb::make_tuple(to_numpy(std::move(flows.start)), to_numpy(std::move(flows.edge)),
+                              to_numpy(std::move(flows.flow)), to_numpy(std::move(flows.reach)));
+    }
+
+    nb::tuple anneal(const Flags &side, std::uint64_t seed, int runs, double seconds) const {
+        require_size(side.shape(0), graph_.weight.size(), "side");
+        const std::vector<std::uint8_t> given(view(side).begin(), view(side).end());
+        BestCut best;
+        {
+            nb::gil_scoped_release release;
+            best = anneal_cut(graph_, given, seed, runs, Cap(seconds));
+        }
+        return nb::make_tuple(to_numpy(std::move(best.side)), best.ratio);
+    }
+
   private:
+    std::vector<double> checked_lengths(const Doubles &length) const {
+        require_size(length.shape(0), graph_.streams.weight.size(), "length");
+        require_amounts(view(length), "length", true);
+        return {view(length).begin(), view(length).end()};
+    }
     CutGraph graph_;
 };
 
@@ -113,5 +140,7 @@ void bind_ratio_cut(nb::module_ &module) {
                       const Vertices &, const Doubles &>(),
              "weight"_a, "source"_a, "target"_a, "stream_weight"_a, "demand_source"_a, "demand_target"_a, "demand"_a)
         .def("flow", &CutNetwork::flow, "epsilon"_a, "phases_max"_a, "sweep_every"_a, "seconds"_a)
-        .def("round", &CutNetwork::round, "length"_a);
+        .def("round", &CutNetwork::round, "length"_a)
+        .def("trees", &CutNetwork::trees, "length"_a)
+        .def("anneal", &CutNetwork::anneal, "side"_a, "seed"_a, "runs"_a, "seconds"_a);
 }

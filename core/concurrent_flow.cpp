@@ -42,6 +42,58 @@ void ShortestPaths::from_all(std::span<const Vertex> sources, const std::vector<
     }
 }
 
+void ShortestPaths::from_near(Vertex source, const std::vector<double> &length, std::vector<Vertex> &hint) {
+    if (!hint.empty()) {
+        std::fill(distance.begin(), distance.end(), std::numeric_limits<double>::infinity());
+        distance[source] = 0;
+        parent[source] = via[source] = -1;
+        if (settle(length, hint)) {
+            order_by_parents(hint);
+            hint = order;
+            return;
+        }
+    }
+    from(source, length);
+    hint = order;
+}
+
+// Passes over all edges in the hint's order until nothing gets nearer; false when that takes too many.
+bool ShortestPaths::settle(const std::vector<double> &length, const std::vector<Vertex> &hint) {
+    constexpr int passes_max = 6;
+    for (int pass = 0; pass < passes_max; ++pass) {
+        bool nearer = false;
+        for (const Vertex at : hint) {
+            const double here = distance[at];
+            for (Vertex i = rows_.start[at]; i < rows_.start[at + 1]; ++i) {
+                const Vertex next = rows_.neighbour[i];
+                const double reached = here + length[rows_.edge[i]];
+                if (reached < distance[next]) {
+                    distance[next] = reached;
+                    parent[next] = at;
+                    via[next] = rows_.edge[i];
+                    nearer = true;
+                }
+            }
+        }
+        if (!nearer) return true;
+    }
+    return false;
+}
+
+// Sorting by distance would not do: beside a long way a short edge adds nothing, and ties can put a child first.
+void ShortestPaths::order_by_parents(const std::vector<Vertex> &hint) {
+    order.clear();
+    placed_.assign(distance.size(), 0);
+    for (const Vertex vertex : hint) {
+        path_.clear();
+        for (Vertex v = vertex; v >= 0 && !placed_[v]; v = parent[v]) {
+            placed_[v] = 1;
+            path_.push_back(v);
+        }
+        order.insert(order.end(), path_.rbegin(), path_.rend());
+    }
+}
+
 Demand::Demand(const CutGraph &graph) : graph_(graph) {}
 
 bool Demand::any(Vertex source) const {
@@ -67,6 +119,8 @@ namespace {
 // multiplicative weights has it: long steps find the right edges, short ones balance them. Tried at 200 operators and
 // epsilon 0.1: a constant step of epsilon takes 370 to 600 phases, a constant 1.0 may never end, this 80 to 160.
 constexpr double step_falls = 0.7;
+constexpr Vertex hints_max = 6000;  // vertices: an order for each of them takes 144 MB at most
+constexpr int steps_max = 200;  // trees for one source in a phase; beyond, the last one takes all that is left
 
 // The multiplicative-weights run: lengths, flows since the last restart of the average, and both bounds.
 class Run {
@@ -77,6 +131,7 @@ class Run {
         for (std::size_t e = 0; e < length_.size(); ++e) length_[e] = 1.0 / graph.streams.weight[e];
         result_.upper = std::numeric_limits<double>::infinity();
         result_.length = length_;
+        if (graph.size() <= hints_max) hints_.resize(graph.weight.size());
     }
 
     Flow run(const Cap &cap) {
@@ -102,6 +157,14 @@ class Run {
     }
 
   private:
+    void walk(Vertex source, const std::vector<double> &length) {
+        if (hints_.empty()) {
+            paths_.from(source, length);
+        } else {
+            paths_.from_near(source, length, hints_[source]);
+        }
+    }
+
     bool within() const { return result_.throughput * (1 + options_.epsilon) >= result_.upper; }
 
     double congestion() const {
@@ -146,7 +209,7 @@ class Run {
         double reach = 0, volume = 0;
         for (Vertex source = 0; source < graph_.size(); ++source) {
             if (!demand_.any(source)) continue;
-            paths_.from(source, average_);
+            walk(source, average_);
             demand_.of(source, wanted_);
             for (const Vertex v : paths_.order) reach += wanted_[v] * paths_.distance[v];
         }
@@ -181,14 +244,18 @@ class Run {
     // Sends all of one source's demand, in as many trees as capacities ask for; no step fills an edge more than once.
     double route(Vertex source, bool sweep) {
         double left = 1.0, reach = 0;
-        for (int step = 0; left > 1e-12; ++step) {
-            paths_.from(source, length_);
-            if (step == 0 && sweep) balls_.offer(paths_.order, result_.best);
+        for (int step = 0; left > 0; ++step) {
+            if (step == 0 && sweep) {
+                paths_.from(source, length_);
+                balls_.offer(paths_.order, result_.best);
+            } else {
+                walk(source, length_);
+            }
             const double reached = load_tree(source);
             if (step == 0) reach = reached;
             double part = left;
             for (const Vertex v : paths_.order) {
-                if (paths_.via[v] >= 0 && wanted_[v] * part > graph_.streams.weight[paths_.via[v]]) {
+                if (step < steps_max && paths_.via[v] >= 0 && wanted_[v] * part > graph_.streams.weight[paths_.via[v]]) {
                     part = graph_.streams.weight[paths_.via[v]] / wanted_[v];
                 }
             }
@@ -199,7 +266,7 @@ class Run {
                 flow_[e] += sent;
                 length_[e] *= 1 + step_ * sent / graph_.streams.weight[e];
             }
-            left -= part;
+            left = part < left * (1 - 1e-12) ? left - part : 0.0;
         }
         return reach;
     }
@@ -210,11 +277,35 @@ class Run {
     ShortestPaths paths_;
     Balls balls_;
     std::vector<double> length_, flow_, average_, wanted_;
+    std::vector<std::vector<Vertex>> hints_;
     double scale_ = 1.0, step_ = 1.0;
     Flow result_;
 };
 
 }  // namespace
+
+TreeFlows tree_flows(const CutGraph &graph, const std::vector<double> &length) {
+    TreeFlows flows;
+    flows.start.push_back(0);
+    ShortestPaths paths(graph.streams);
+    const Demand demand(graph);
+    std::vector<double> wanted(graph.weight.size());
+    for (Vertex source = 0; source < graph.size(); ++source) {
+        paths.from(source, length);
+        demand.of(source, wanted);
+        double reach = 0;
+        for (const Vertex v : paths.order) reach += wanted[v] * paths.distance[v];
+        for (auto v = paths.order.rbegin(); v != paths.order.rend(); ++v) {
+            if (paths.parent[*v] < 0 || wanted[*v] <= 0) continue;
+            wanted[paths.parent[*v]] += wanted[*v];
+            flows.edge.push_back(paths.via[*v]);
+            flows.flow.push_back(wanted[*v]);
+        }
+        flows.start.push_back(static_cast<std::int64_t>(flows.edge.size()));
+        flows.reach.push_back(reach);
+    }
+    return flows;
+}
 
 Flow concurrent_flow(const CutGraph &graph, const FlowOptions &options, const Cap &cap) {
     return Run(graph, options).run(cap);

@@ -20,6 +20,10 @@ class ShortestPaths {
     explicit ShortestPaths(const Rows &rows);
     void from(Vertex source, const std::vector<double> &length) { from_all({&source, 1}, length); }
     void from_all(std::span<const Vertex> sources, const std::vector<double> &length);
+    // The same from an order in which most vertices come after the one before them on their path, such as that of
+    // lengths a little different: no heap, a few passes over the edges. `order` is then no longer nearest first, but
+    // still has every vertex after its parent; it replaces `hint`.
+    void from_near(Vertex source, const std::vector<double> &length, std::vector<Vertex> &hint);
     std::vector<Vertex> order;          // reached vertices, nearest first
     std::vector<double> distance;       // of every vertex; infinite where it is not reached
     std::vector<Vertex> parent, via;    // the tree: vertex before, and edge from there; -1 at sources
@@ -33,8 +37,12 @@ class ShortestPaths {
             return distance != other.distance ? distance > other.distance : vertex > other.vertex;
         }
     };
+    bool settle(const std::vector<double> &length, const std::vector<Vertex> &hint);
+    void order_by_parents(const std::vector<Vertex> &hint);
     const Rows &rows_;
     std::vector<Entry> heap_;
+    std::vector<Vertex> path_;
+    std::vector<std::uint8_t> placed_;
 };
 
 struct FlowOptions {
@@ -61,6 +69,16 @@ class Demand {
   private:
     const CutGraph &graph_;
 };
+
+// Rows of the linear program over trees: what each vertex's demand puts on every edge of its shortest-path tree.
+struct TreeFlows {
+    std::vector<std::int64_t> start;
+    std::vector<Vertex> edge;
+    std::vector<double> flow;
+    std::vector<double> reach;  // sum of demand times distance, of each vertex
+};
+
+TreeFlows tree_flows(const CutGraph &graph, const std::vector<double> &length);
 
 Flow concurrent_flow(const CutGraph &graph, const FlowOptions &options, const Cap &cap);
 

@@ -47,22 +47,22 @@ double Sides::change(const Rows &rows, Vertex v) const {
 }
 
 double Sides::ratio_of(double cut, double weight, double parted) const {
-    const double gained = std::max(0.0, std::min(weight, graph_.total - weight)) + std::max(0.0, parted);
+    const double gained = std::max(0.0, std::min(weight, graph_->total - weight)) + std::max(0.0, parted);
     // Sums that should be 0 are rounding of the total at most; a side that weighs nothing balances nothing.
-    if (gained <= 1e-12 * graph_.total || gained <= 0) return std::numeric_limits<double>::infinity();
+    if (gained <= 1e-12 * graph_->total || gained <= 0) return std::numeric_limits<double>::infinity();
     return std::max(0.0, cut) / gained;
 }
 
 double Sides::ratio_after(Vertex v) const {
-    const double weight = weight_ + (has(v) ? -graph_.weight[v] : graph_.weight[v]);
-    const double parted = graph_.demands.weight.empty() ? 0.0 : parted_ + change(graph_.demands, v);
+    const double weight = weight_ + (has(v) ? -graph_->weight[v] : graph_->weight[v]);
+    const double parted = graph_->demands.weight.empty() ? 0.0 : parted_ + change(graph_->demands, v);
     return ratio_of(cut_after(v), weight, parted);
 }
 
 void Sides::flip(Vertex v) {
-    cut_ += change(graph_.streams, v);
-    if (!graph_.demands.weight.empty()) parted_ += change(graph_.demands, v);
-    weight_ += has(v) ? -graph_.weight[v] : graph_.weight[v];
+    cut_ += change(graph_->streams, v);
+    if (!graph_->demands.weight.empty()) parted_ += change(graph_->demands, v);
+    weight_ += has(v) ? -graph_->weight[v] : graph_->weight[v];
     count_ += has(v) ? -1 : 1;
     inside_[v] ^= 1;
 }

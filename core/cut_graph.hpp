@@ -38,11 +38,11 @@ struct CutGraph {
 // A cut under construction: which vertices are inside, and what that costs and gains.
 class Sides {
   public:
-    explicit Sides(const CutGraph &graph) : graph_(graph), inside_(graph.weight.size(), 0) {}
+    explicit Sides(const CutGraph &graph) : graph_(&graph), inside_(graph.weight.size(), 0) {}
     Sides(const CutGraph &graph, std::span<const std::uint8_t> inside);
     void flip(Vertex v);
     double cut() const { return cut_; }
-    double cut_after(Vertex v) const { return cut_ + change(graph_.streams, v); }
+    double cut_after(Vertex v) const { return cut_ + change(graph_->streams, v); }
     double ratio() const { return ratio_of(cut_, weight_, parted_); }
     double ratio_after(Vertex v) const;
     bool has(Vertex v) const { return inside_[static_cast<std::size_t>(v)] != 0; }
@@ -53,7 +53,7 @@ class Sides {
   private:
     double change(const Rows &rows, Vertex v) const;
     double ratio_of(double cut, double weight, double parted) const;
-    const CutGraph &graph_;
+    const CutGraph *graph_;
     std::vector<std::uint8_t> inside_;
     double cut_ = 0, weight_ = 0, parted_ = 0;
     Vertex count_ = 0;

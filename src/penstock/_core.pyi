@@ -208,3 +208,7 @@ class CutNetwork:
         """(lengths, throughput, its upper bound, phases, best ball, its ratio)."""
     def round(self, length: _Floats) -> tuple[_Bytes, float]:
         """(best side by balls and regions, its ratio)."""
+    def trees(self, length: _Floats) -> tuple[_Longs, _Ints, _Floats, _Floats]:
+        """(row starts, edges, flows, reach): each vertex's demand along its shortest-path tree."""
+    def anneal(self, side: _Bytes, seed: int, runs: int, seconds: float) -> tuple[_Bytes, float]:
+        """(best side that annealing reaches from this one, its ratio)."""

@@ -60,6 +60,9 @@ Method = Callable[[CutGraph, CutOptions], Found]
 # Name to module, which is imported when it is first used: solvers are heavy.
 METHODS: dict[str, str] = {
     "leighton-rao": "penstock.optimise.fuse.ratio_cut.leighton_rao",
+    "refined": "penstock.optimise.fuse.ratio_cut.refined",
+    "lp": "penstock.optimise.fuse.ratio_cut.linear_program",
+    "exact": "penstock.optimise.fuse.ratio_cut.sparsest",
 }
 
 
@@ -100,8 +103,6 @@ def _certified(graph: CutGraph, found: Found, method: str) -> Cut:
     side = ~found.side if found.side[0] else found.side
     ratio = graph.ratio(side)
     bound = found.bound if math.isinf(found.bound) else found.bound * (1 - BOUND_SLACK)
-    if found.proved:
-        bound = ratio
     return Cut(side, ratio, graph.streams.parted(side), min(bound, ratio), found.proved, method)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Side = NDArray[np.bool_]
 VERTICES_MAX = 1_000_000
-MAGNITUDE_MAX = 1e15  # of weights: products of two with a million terms stay far from overflow
+MAGNITUDE_MIN, MAGNITUDE_MAX = 1e-100, 1e15  # of weights above 0: products and quotients stay far from the ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def _checked_pairs(what: str, given: tuple[ArrayLike, ArrayLike, ArrayLike], ver
 
 
 def _require_amounts(what: str, values: Floats) -> None:
-    wrong = np.flatnonzero(~((values >= 0) & (values <= MAGNITUDE_MAX)))
+    wrong = np.flatnonzero(~((values == 0) | ((values >= MAGNITUDE_MIN) & (values <= MAGNITUDE_MAX))))
     if len(wrong):
-        msg = f"{what} {wrong[0]} is {values[wrong[0]]:g}; it must be from 0 to {MAGNITUDE_MAX:g}"
+        msg = f"{what} {wrong[0]} is {values[wrong[0]]:g}; it must be 0, or from {MAGNITUDE_MIN:g} to {MAGNITUDE_MAX:g}"
         raise InvalidInput(msg)
