@@ -17,6 +17,10 @@ SECTION_TITLES = {
     "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
+    "fuse_speed": "fusion: seconds and total cut",
+    "fuse_random": "fusion on random VWAP-shaped (synthetic) instances: total cut",
+    "fuse_exact": "fusion against the exact model on small constrained cases",
+    "fuse_clash": "seconds until clashing constraints are named",
 }
 
 
@@ -25,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bench(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="place")],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="place or fuse")],
         quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of half an hour.")] = False,
         output: FormatOption = Format.table,
     ) -> None:
@@ -51,7 +55,13 @@ def _place(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]
     return main(quick, progress)
 
 
-BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {"place": _place}
+def _fuse(quick: bool, progress: Callable[[str], None]) -> dict[str, list[Row]]:
+    from penstock.bench.fuse import main
+
+    return main(quick, progress)
+
+
+BENCHES: dict[str, Callable[[bool, Callable[[str], None]], dict[str, list[Row]]]] = {"place": _place, "fuse": _fuse}
 
 
 def _by_layout(rows: Sequence[Row]) -> list[Row]:

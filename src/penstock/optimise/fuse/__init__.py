@@ -1,1 +1,1 @@
-"""Fusion: which operators share a worker process (COLA, paper 004), and the cuts that decide it."""
+"""Fusion: which tasks share a worker, and where the workers run (paper 004: COLA). `door.fuse` is the way in."""
