@@ -19,7 +19,10 @@ from penstock.optimise.fuse.ratio_cut.contract import CutOptions
 from penstock.optimise.fuse.ratio_cut.cut_graph import CutGraph, Side
 
 PHASES_MAX = 2_000
-SWEEP_EVERY = 4  # phases: balls of the lengths on the way are as good as those of the last ones, and cost little
+# Phases between two looks at the balls of the lengths on the way, which are as good as those of the last ones. A look
+# takes as long as two phases, so large graphs, whose phases are long, get fewer.
+SWEEP_EVERY = 4
+VERTICES_PER_SWEEP = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +36,9 @@ class Relaxation:
     side: Side | None
 
 
-def relax(graph: CutGraph, options: CutOptions, sweep_every: int = SWEEP_EVERY) -> Relaxation:
+def relax(graph: CutGraph, options: CutOptions) -> Relaxation:
     """The flow of a connected graph; the deadline may leave a larger gap than epsilon, never a false bound."""
+    sweep_every = max(SWEEP_EVERY, graph.size // VERTICES_PER_SWEEP)
     length, throughput, upper, phases, side, _ = graph.native.flow(
         options.epsilon, PHASES_MAX, sweep_every, options.deadline.remaining
     )
