@@ -30,6 +30,7 @@ from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rule
 THETA_DEFAULT = 20.0
 EXACT_CUT_VERTICES_MAX = 260  # beyond, an exact cut takes longer than it is worth
 PLACED_SHARES = (1.0, 0.97, 0.93, 0.88, 0.8)  # of each capacity that a placement may fill, to leave room for streams
+PLACED_THETA = 10.0  # a cap: what a placement does is fixed by its size
 ROUNDS_MAX = 5
 REFINED_MAX = 4  # candidates that are refined, the best of them
 
@@ -79,7 +80,7 @@ def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
         if roomy.shortfalls():
             return
         try:
-            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=1.0)).node
+            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=PLACED_THETA)).node
         except UserError:
             continue
         fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
