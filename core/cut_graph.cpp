@@ -53,6 +53,21 @@ double Sides::ratio_of(double cut, double weight, double parted) const {
     return std::max(0.0, cut) / gained;
 }
 
+double Sides::exact_ratio() const {
+    const auto crossing = [&](const Rows &rows) {
+        double sum = 0;
+        for (Vertex v = 0; v < graph_->size(); ++v) {
+            for (Vertex i = rows.start[v]; has(v) && i < rows.start[v + 1]; ++i) {
+                if (!has(rows.neighbour[i])) sum += rows.weight[rows.edge[i]];
+            }
+        }
+        return sum;
+    };
+    double weight = 0;
+    for (Vertex v = 0; v < graph_->size(); ++v) weight += has(v) ? graph_->weight[v] : 0.0;
+    return ratio_of(crossing(graph_->streams), weight, crossing(graph_->demands));
+}
+
 double Sides::ratio_after(Vertex v) const {
     const double weight = weight_ + (has(v) ? -graph_->weight[v] : graph_->weight[v]);
     const double parted = graph_->demands.weight.empty() ? 0.0 : parted_ + change(graph_->demands, v);
@@ -74,8 +89,9 @@ void Sides::clear() {
 }
 
 void BestCut::offer(const Sides &sides) {
-    if (const double ratio = sides.ratio(); ratio < this->ratio) {
-        this->ratio = ratio;
+    if (!(sides.ratio() < ratio)) return;
+    if (const double exact = sides.exact_ratio(); exact < ratio) {
+        ratio = exact;
         side = sides.inside();
     }
 }

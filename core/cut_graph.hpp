@@ -44,6 +44,7 @@ class Sides {
     double cut() const { return cut_; }
     double cut_after(Vertex v) const { return cut_ + change(graph_->streams, v); }
     double ratio() const { return ratio_of(cut_, weight_, parted_); }
+    double exact_ratio() const;  // added up anew: after many flips beside heavy edges, light ones drown in rounding
     double ratio_after(Vertex v) const;
     bool has(Vertex v) const { return inside_[static_cast<std::size_t>(v)] != 0; }
     Vertex count() const { return count_; }

@@ -22,18 +22,19 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Reproduce published figures, and write a table, a picture and a page with verdicts for each."""
-        from penstock.reproduce import ITEMS
+        from penstock.reproduce import ITEMS, TABLES
         from penstock.reproduce import reproduce as run
 
         if listing:
             known = [(item.name, item.title) for item in ITEMS.values()]
+            known += [(item.name, item.title) for item in TABLES.values()]
             if output is Format.json:
                 print_json({"rows": [{"item": name, "title": title} for name, title in known]})
             else:
                 console().print(rows_table(("item", "summary"), known))
             return
         with progress_bar("reproducing") as show:
-            reports = run(items or list(ITEMS), out, show)
+            reports = run(items or (), out, show)
         counts = [(report, report.count("holds"), report.count("differs")) for report in reports]
         if output is Format.json:
             keys = ("item", "page", "holds", "differs")

@@ -11,20 +11,23 @@ from pathlib import Path
 from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
 from penstock.reproduce import ischeduler_figures, t3_figures
+from penstock.reproduce.cola_table1 import TableItem
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
 
-__all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
+__all__ = ["ITEMS", "TABLES", "Item", "Progress", "Report", "TableItem", "find_item", "reproduce"]
 
 ITEMS: dict[str, Item] = {item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)}
+TABLES: dict[str, TableItem] = {item.name: item for item in (TableItem(),)}
 
 
-def find_item(name: str) -> Item:
+def find_item(name: str) -> Item | TableItem:
     """The item of that name, or InvalidInput listing the known ones."""
-    if name not in ITEMS:
-        raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
-    return ITEMS[name]
+    known: dict[str, Item | TableItem] = {**ITEMS, **TABLES}
+    if name not in known:
+        raise InvalidInput.unknown_name(kind="item", name=name, known=known)
+    return known[name]
 
 
 def reproduce(
@@ -37,7 +40,7 @@ def reproduce(
     repeats: int = REPEATS,
 ) -> list[Report]:
     """Run the named items (none: all of them), sharing measurements; several also get an index.md."""
-    items = [find_item(name) for name in dict.fromkeys(names or ITEMS)]
+    items = [find_item(name) for name in dict.fromkeys(names or (*ITEMS, *TABLES))]
     measurements = Measurements(place or door(), repeats)
     reports = []
     for number, item in enumerate(items):
@@ -46,7 +49,10 @@ def reproduce(
             # Each item is an equal share of the bar; those that find their rows already measured just go by quickly.
             progress(number * total + done, len(items) * total, f"{name}: {text}")
 
-        reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        if isinstance(item, TableItem):
+            reports.append(item.run(out_dir, within))
+        else:
+            reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
     if len(reports) > 1:
         write_index(reports, out_dir / "index.md")
     return reports
