@@ -56,7 +56,7 @@ class TestBothVariants:
 
     def test_streams_that_cost_too_much_leave_no_plan(self, method: str) -> None:
         graph = graph_of({"a": 0.9, "b": 0.9}, {("a", "b"): 0.2})
-        with pytest.raises(PenstockError, match=r"--stream-cost|cost it at both ends"):
+        with pytest.raises(PenstockError, match=r"--stream-cost"):
             fuse(graph, Cluster.uniform([(2, 1.0)]), method)
         assert fuse(graph, Cluster.uniform([(2, 1.0)]), method, options=FuseOptions(stream_cost=0.5)).cost == 0.2
 

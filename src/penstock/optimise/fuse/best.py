@@ -20,6 +20,7 @@ from penstock.errors import NoPlanFound, UserError
 from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Longs
 from penstock.optimise.contract import Deadline, Options, Problem
+from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
 from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
@@ -29,6 +30,8 @@ from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rule
 THETA_DEFAULT = 20.0
 EXACT_CUT_VERTICES_MAX = 260  # beyond, an exact cut takes longer than it is worth
 PLACED_SHARES = (1.0, 0.97, 0.93, 0.88, 0.8)  # of each capacity that a placement may fill, to leave room for streams
+PLACED_THETA = 10.0  # a cap: what a placement does is fixed by its size
+ROUNDS_MAX = 5
 REFINED_MAX = 4  # candidates that are refined, the best of them
 
 
@@ -77,7 +80,7 @@ def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
         if roomy.shortfalls():
             return
         try:
-            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=1.0)).node
+            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=PLACED_THETA)).node
         except UserError:
             continue
         fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
@@ -112,8 +115,16 @@ def _different(found: list[tuple[str, State]]) -> list[tuple[str, State]]:
 
 
 def _improved(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> State:
-    merged = _merged_on_nodes(case, graph, state)
-    return refined(case, graph, merged, deadline)
+    """Merge, refine, schedule afresh by the integer program, and again while that helps."""
+    for _ in range(ROUNDS_MAX):
+        before = state.score
+        state = refined(case, graph, _merged_on_nodes(case, graph, state), deadline)
+        afresh = schedule_workers(graph, state.part, deadline)
+        if afresh is not None and afresh.is_feasible:
+            state = min(state, scored(case, graph, state.part, afresh.host), key=lambda found: found.score)
+        if state.score >= before or deadline.remaining <= 0:
+            break
+    return state
 
 
 def _merged_on_nodes(case: Case, graph: FuseGraph, state: State) -> State:

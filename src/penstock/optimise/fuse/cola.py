@@ -14,10 +14,12 @@ Decided where the paper leaves room, or improved:
 - Phase 2 splits the largest worker of a unit that no node may hold, if there is such a unit, before any other.
 - Replicas are cut by averages, as printed; their SIZE, on which feasibility rests, stays their own.
 - A merge is also accepted when the schedule at hand can carry it with one of the two workers staying where it is; LPT
-  need not find that. No merge may raise f. Workers of one node are merged at last where the rules allow it: their
-  streams then cost nothing.
+  need not find that. Two workers of one node can always be merged so, which makes their streams free. No merge may
+  raise f.
 - Where nothing is cut yet after phase 3 (c = 0), the first split of phase 4 gives the c that T refers to; a multiple
   of nothing would end phase 4 before it began.
+- Where even single vertices overload a node, because every stream is paid for, phase 3 goes on from below and merges
+  the heaviest pairs until it fits; the paper leaves such cases out.
 - With the default f and balance 0, phase 4 cannot lower f, since C only grows; it is left out.
 - Fewer nodes than offered are used when the splitting ends early or merging pays.
 """
@@ -33,6 +35,7 @@ from penstock.optimise.fuse.assign import Schedule, schedule_workers, units_of
 from penstock.optimise.fuse.averages import averaged
 from penstock.optimise.fuse.cola_basic import largest_divisible
 from penstock.optimise.fuse.contract import Case, Fused
+from penstock.optimise.fuse.fint import merge_one
 from penstock.optimise.fuse.fuse_graph import FuseGraph
 from penstock.optimise.fuse.lpt import utilisations
 from penstock.optimise.fuse.partition import Partitioner
@@ -124,15 +127,28 @@ def phase_3(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Sch
     while not schedule.is_feasible:
         vertices = largest_divisible(search.graph, part)
         if vertices is None:
-            msg = (
-                f"method 'cola' split everything into {search.graph.count} workers and the fullest node is still at "
-                f"{100 * schedule.utilisation:.4g} %; try --method best, add nodes, or lower --stream-cost"
-            )
-            raise NoPlanFound(msg)
+            return _from_below(search, part, schedule)
         after = search.split(part, vertices)
         schedule = search.schedule(after) or _inherited(search.graph, part, after, schedule)
         part = after
     return part, schedule
+
+
+def _from_below(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Schedule]:
+    """Merge the heaviest pairs until no node is overloaded, where paying for every stream overloads one."""
+    for _ in range(search.graph.count):
+        merged = merge_one(search.graph, part, must_stay=False)
+        if merged is None:
+            break
+        part = merged[0]
+        if merged[1] is not None:
+            return part, merged[1]
+    msg = (
+        f"method 'cola' split everything into {search.graph.count} workers, with the fullest node at "
+        f"{100 * schedule.utilisation:.4g} %, and merging the heaviest streams did not help; try --method best, add "
+        "nodes, or lower --stream-cost"
+    )
+    raise NoPlanFound(msg)
 
 
 def _inherited(graph: FuseGraph, before: Longs, after: Longs, schedule: Schedule) -> Schedule:

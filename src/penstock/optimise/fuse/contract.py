@@ -95,9 +95,14 @@ class Case:
             return float(self.options.objective(utilisation, communication))
         return float(self.weighted(np.float64(utilisation), np.float64(communication)))
 
+    @cached_property
+    def unfused(self) -> float:
+        """C of no fusion: every stream counts, colocated or not, so that f does not depend on the constraints."""
+        return 2.0 * float(self.problem.graph.rate.sum()) * self.options.stream_cost
+
     def weighted(self, utilisation: Floats | np.float64, communication: Floats | np.float64) -> Floats | np.float64:
         """The default f, also over arrays."""
-        balance, unfused = self.options.balance, 2.0 * self.graph.total_weight
+        balance, unfused = self.options.balance, self.unfused
         return balance * utilisation + (1.0 - balance) * communication / (unfused if unfused > 0 else 1.0)
 
     def score(self, utilisation: float, communication: float) -> tuple[float, float]:

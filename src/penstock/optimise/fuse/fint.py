@@ -27,7 +27,7 @@ def fuse(case: Case) -> Fused:
     part = np.arange(graph.count, dtype=np.int64)
     schedule = _schedulable(graph, part)
     for _ in range(graph.count):
-        found = _merge_one(graph, part, schedule is not None)
+        found = merge_one(graph, part, schedule is not None)
         if found is None:
             break
         part, schedule = found
@@ -48,7 +48,7 @@ def _schedulable(graph: FuseGraph, part: Longs) -> Schedule | None:
     return schedule if schedule is not None and schedule.is_feasible else None
 
 
-def _merge_one(graph: FuseGraph, part: Longs, must_stay: bool) -> tuple[Longs, Schedule | None] | None:
+def merge_one(graph: FuseGraph, part: Longs, must_stay: bool) -> tuple[Longs, Schedule | None] | None:
     """The heaviest merge that is allowed, or None."""
     sizes, largest = graph.sizes(part), float(graph.capacity.max()) * FULL
     for (a, b), weight in sorted(graph.between(part).items(), key=lambda item: (-item[1], item[0])):

@@ -48,11 +48,6 @@ class FuseGraph:
         return len(self.load)
 
     @cached_property
-    def total_weight(self) -> float:
-        """Cost of all edges at one end: half of C when every vertex is its own worker."""
-        return float(self.weight.sum())
-
-    @cached_property
     def degree(self) -> Floats:
         """Weight of each vertex's edges."""
         n = self.count

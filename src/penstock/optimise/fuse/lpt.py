@@ -18,10 +18,11 @@ def lpt(sizes: Floats, capacity: Floats) -> Ints:
     heaps = {c: [(0.0, k) for k in np.flatnonzero(capacity == c).tolist()] for c in np.unique(capacity).tolist()}
     host: Ints = np.zeros(len(sizes), dtype=np.int32)
     order = np.argsort(-sizes, kind="stable")
+    only = next(iter(heaps.values())) if len(heaps) == 1 else None
     for worker, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
-        c = min(heaps, key=lambda c: ((heaps[c][0][0] + size) / c, heaps[c][0][1]))
-        used, k = heaps[c][0]
-        heapq.heapreplace(heaps[c], (used + size, k))
+        heap = only or heaps[min(heaps, key=lambda c: ((heaps[c][0][0] + size) / c, heaps[c][0][1]))]
+        used, k = heap[0]
+        heapq.heapreplace(heap, (used + size, k))
         host[worker] = k
     return host
 

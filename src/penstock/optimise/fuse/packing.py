@@ -27,7 +27,7 @@ WHOLE_CELLS_MAX = 1_500  # sites x nodes that are whole in the program; the othe
 CELLS_MAX = 100_000  # beyond, nothing is asked
 STREAM_CELLS_MAX = 1_000  # (sites + streams) x nodes to which every stream is counted
 BRANCHES_MAX = 2_000
-SECONDS_EACH = 2.0  # a cap for busy machines; ordinary programs end in hundredths
+SECONDS_EACH = 10.0  # a cap for busy machines; ordinary programs end in hundredths
 
 
 @dataclass(frozen=True, eq=False)
