@@ -23,13 +23,13 @@ MEAN_AIM, WORST_AIM = 1.02, 1.10
 LARGE = 2_000
 
 
-def main(quick: bool = False, progress: Progress = lambda message: None) -> dict[str, list[Row]]:
+def sections(quick: bool, progress: Progress) -> dict[str, list[Row]]:
     """Every section's rows; `quick` takes a tenth of the graphs and no large one."""
     seeds = range(GRAPHS // 10 if quick else GRAPHS)
-    sections = {"ratio_cuts": compared(OPERATORS, seeds, progress)}
+    found = {"ratio_cuts": compared(OPERATORS, seeds, progress)}
     if not quick:
-        sections["large_cuts"] = [large(LARGE, method, progress) for method in ("leighton-rao", "refined")]
-    return sections
+        found["large_cuts"] = [large(LARGE, method, progress) for method in ("leighton-rao", "refined")]
+    return found
 
 
 def timed(operators: int, seed: int, method: str) -> tuple[Cut, float]:
