@@ -57,27 +57,33 @@ void ShortestPaths::from_near(Vertex source, const std::vector<double> &length, 
     hint = order;
 }
 
-// Passes over all edges in the hint's order until nothing gets nearer; false when that takes too many.
+// One pass over all edges in the hint's order, then over those of vertices that got nearer after their turn, and so on;
+// false when that takes too many turns.
 bool ShortestPaths::settle(const std::vector<double> &length, const std::vector<Vertex> &hint) {
-    constexpr int passes_max = 6;
-    for (int pass = 0; pass < passes_max; ++pass) {
-        bool nearer = false;
-        for (const Vertex at : hint) {
-            const double here = distance[at];
-            for (Vertex i = rows_.start[at]; i < rows_.start[at + 1]; ++i) {
-                const Vertex next = rows_.neighbour[i];
-                const double reached = here + length[rows_.edge[i]];
-                if (reached < distance[next]) {
-                    distance[next] = reached;
-                    parent[next] = at;
-                    via[next] = rows_.edge[i];
-                    nearer = true;
-                }
+    placed_.assign(distance.size(), 0);
+    path_.clear();
+    const auto turn = [&](Vertex at) {
+        placed_[at] = 1;
+        const double here = distance[at];
+        for (Vertex i = rows_.start[at]; i < rows_.start[at + 1]; ++i) {
+            const Vertex next = rows_.neighbour[i];
+            const double reached = here + length[rows_.edge[i]];
+            if (!(reached < distance[next])) continue;
+            distance[next] = reached;
+            parent[next] = at;
+            via[next] = rows_.edge[i];
+            if (placed_[next]) {
+                placed_[next] = 0;
+                path_.push_back(next);
             }
         }
-        if (!nearer) return true;
+    };
+    for (const Vertex at : hint) turn(at);
+    for (std::size_t i = 0; i < path_.size(); ++i) {
+        if (i > 4 * distance.size()) return false;
+        turn(path_[i]);
     }
-    return false;
+    return true;
 }
 
 // Sorting by distance would not do: beside a long way a short edge adds nothing, and ties can put a child first.
@@ -127,8 +133,8 @@ class Run {
   public:
     Run(const CutGraph &graph, const FlowOptions &options)
         : graph_(graph), options_(options), demand_(graph), paths_(graph.streams), balls_(graph),
-          length_(graph.edge_count()), flow_(graph.edge_count(), 0.0), average_(graph.edge_count(), 0.0), wanted_(graph.weight.size()) {
-        for (std::size_t e = 0; e < length_.size(); ++e) length_[e] = 1.0 / graph.streams.weight[e];
+          length_(graph.edge_count()), inverse_(graph.edge_count()), flow_(graph.edge_count(), 0.0), average_(graph.edge_count(), 0.0), wanted_(graph.weight.size()) {
+        for (std::size_t e = 0; e < length_.size(); ++e) length_[e] = inverse_[e] = 1.0 / graph.streams.weight[e];
         result_.upper = std::numeric_limits<double>::infinity();
         result_.length = length_;
         if (graph.size() <= hints_max) hints_.resize(graph.weight.size());
@@ -195,9 +201,7 @@ class Run {
         demand_.of(source, wanted_);
         double reach = 0;  // sum of demand times distance
         for (const Vertex v : paths_.order) reach += wanted_[v] * paths_.distance[v];
-        for (auto v = paths_.order.rbegin(); v != paths_.order.rend(); ++v) {
-            wanted_[*v] *= scale_;
-        }
+        for (double &wanted : wanted_) wanted *= scale_;
         for (auto v = paths_.order.rbegin(); v != paths_.order.rend(); ++v) {
             if (paths_.parent[*v] >= 0) wanted_[paths_.parent[*v]] += wanted_[*v];
         }
@@ -255,8 +259,9 @@ class Run {
             if (step == 0) reach = reached;
             double part = left;
             for (const Vertex v : paths_.order) {
-                if (step < steps_max && paths_.via[v] >= 0 && wanted_[v] * part > graph_.streams.weight[paths_.via[v]]) {
-                    part = graph_.streams.weight[paths_.via[v]] / wanted_[v];
+                const Vertex e = paths_.via[v];
+                if (e >= 0 && step < steps_max && wanted_[v] * part > graph_.streams.weight[e]) {
+                    part = graph_.streams.weight[e] / wanted_[v];
                 }
             }
             for (const Vertex v : paths_.order) {
@@ -264,7 +269,7 @@ class Run {
                 if (e < 0) continue;
                 const double sent = part * wanted_[v];
                 flow_[e] += sent;
-                length_[e] *= 1 + step_ * sent / graph_.streams.weight[e];
+                length_[e] *= 1 + step_ * sent * inverse_[e];
             }
             left = part < left * (1 - 1e-12) ? left - part : 0.0;
         }
@@ -276,7 +281,7 @@ class Run {
     Demand demand_;
     ShortestPaths paths_;
     Balls balls_;
-    std::vector<double> length_, flow_, average_, wanted_;
+    std::vector<double> length_, inverse_, flow_, average_, wanted_;
     std::vector<std::vector<Vertex>> hints_;
     double scale_ = 1.0, step_ = 1.0;
     Flow result_;

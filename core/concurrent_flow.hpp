@@ -21,7 +21,7 @@ class ShortestPaths {
     void from(Vertex source, const std::vector<double> &length) { from_all({&source, 1}, length); }
     void from_all(std::span<const Vertex> sources, const std::vector<double> &length);
     // The same from an order in which most vertices come after the one before them on their path, such as that of
-    // lengths a little different: no heap, a few passes over the edges. `order` is then no longer nearest first, but
+    // lengths a little different: no heap, one pass over the edges and little more. `order` is then no longer nearest first, but
     // still has every vertex after its parent; it replaces `hint`.
     void from_near(Vertex source, const std::vector<double> &length, std::vector<Vertex> &hint);
     std::vector<Vertex> order;          // reached vertices, nearest first

@@ -18,7 +18,10 @@ from penstock.model.taskgraph import Floats
 from penstock.optimise.fuse.ratio_cut.contract import CutOptions
 from penstock.optimise.fuse.ratio_cut.cut_graph import CutGraph, Side
 
-PHASES_MAX = 2_000
+PHASES_MAX, PHASES_MIN = 2_000, 50
+# Edges looked at in all phases together, about ten seconds' worth: beyond some 1,500 operators the gap may stay above
+# epsilon. The bound says so, and cuts hardly suffer.
+WORK_MAX = 1_000_000_000
 # Phases between two looks at the balls of the lengths on the way, which are as good as those of the last ones. A look
 # takes as long as two phases, so large graphs, whose phases are long, get fewer.
 SWEEP_EVERY = 4
@@ -40,9 +43,15 @@ def relax(graph: CutGraph, options: CutOptions) -> Relaxation:
     """The flow of a connected graph; the deadline may leave a larger gap than epsilon, never a false bound."""
     sweep_every = max(SWEEP_EVERY, graph.size // VERTICES_PER_SWEEP)
     length, throughput, upper, phases, side, _ = graph.native.flow(
-        options.epsilon, PHASES_MAX, sweep_every, options.deadline.remaining
+        options.epsilon, phases_max(graph), sweep_every, options.deadline.remaining
     )
     return Relaxation(length, throughput, upper, phases, side.astype(np.bool_) if len(side) else None)
+
+
+def phases_max(graph: CutGraph) -> int:
+    """How many phases a graph of this size is given."""
+    affordable = WORK_MAX // max(1, 2 * graph.size * len(graph.streams.weight))
+    return max(PHASES_MIN, min(PHASES_MAX, affordable))
 
 
 def ratio_bound(graph: CutGraph, throughput: float) -> float:
