@@ -17,6 +17,8 @@ SECTION_TITLES = {
     "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
+    "ratio_cuts": "minimum-ratio cuts over the exact sparsest cut, on random VWAP-shaped (synthetic) graphs",
+    "large_cuts": "minimum-ratio cuts at scale",
     "fuse_speed": "fusion: seconds and total cut",
     "fuse_random": "fusion on random VWAP-shaped (synthetic) instances: total cut",
     "fuse_exact": "fusion against the exact model on small constrained cases",
