@@ -21,7 +21,7 @@ from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.contract import FULL
 from penstock.optimise.fuse.fuse_graph import FuseGraph
-from penstock.optimise.fuse.lpt import utilisations
+from penstock.optimise.fuse.lpt import lpt, utilisations
 from penstock.optimise.fuse.programs import Rows, solved
 from penstock.optimise.fuse.rules import Classes, Flags
 
@@ -116,8 +116,10 @@ def greedy(units: Units, capacity: Floats, memory_limit: Floats) -> Ints | None:
     used, room = np.zeros(nodes), memory_limit * FULL
     taken = np.full((len(units.label), nodes), -1, dtype=np.int64)
     host: Ints = np.zeros(len(units.size), dtype=np.int32)
-    free = units.allowed.all(axis=1) & (units.label < 0).all(axis=0)
-    for unit in np.lexsort((-units.size, units.allowed.sum(axis=1), free)).tolist():
+    free: Flags = np.logical_and(units.allowed.all(axis=1), (units.label < 0).all(axis=0))
+    order = np.lexsort((-units.size, units.allowed.sum(axis=1), free))
+    plain = np.zeros_like(free) if np.isfinite(memory_limit).any() else free
+    for unit in order[~plain[order]].tolist():
         label = units.label[:, unit]
         clash = ((taken >= 0) & (label[:, None] >= 0) & (taken != label[:, None])).any(axis=0)
         fits = units.allowed[unit] & ~clash & (units.memory_mb[unit] <= room)
@@ -128,6 +130,7 @@ def greedy(units: Units, capacity: Floats, memory_limit: Floats) -> Ints | None:
         used[k] += units.size[unit]
         room[k] -= units.memory_mb[unit]
         taken[label >= 0, k] = label[label >= 0]
+    host[plain] = lpt(units.size[plain], capacity, used)  # no rule concerns the rest, and plain LPT is much quicker
     return host
 
 

@@ -4,7 +4,8 @@ Candidates are the answers of none, fint, cola-basic and cola, COLA once more wi
 enough for them, and, where no constraint stands in the way, the placements of `place`'s `best` with some capacity kept
 free for streams: a node's workers may as well be one, so fusion is then a placement whose cut counts as load. Workers
 of one node are merged where the rules allow it, which never costs; then vertices move and swap (refine.py). The least
-f(U, C) wins, then the least U. "Never worse" is by construction: every candidate competes as it was found.
+f(U, C) wins, then the least U. Where no method finds a plan, the program that looks for clashes may. "Never worse" is
+by construction: every candidate competes as it was found.
 
     theta   caps the refinement, 20 s by default; the methods that it starts from have their own
 """
@@ -23,8 +24,10 @@ from penstock.optimise.contract import Deadline, Options, Problem
 from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
+from penstock.optimise.fuse.packing import Sites
 from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
 from penstock.optimise.fuse.refine import State, refined, scored
+from penstock.optimise.fuse.rules import compile_rules
 from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rules
 
 THETA_DEFAULT = 20.0
@@ -44,6 +47,8 @@ def fuse(case: Case) -> Fused:
         state = _state(case, graph, fused)
         if state is not None:
             found.append((name, state))
+    if not found and (last := _last_resort(case, graph)) is not None:
+        found.append(("the packing program", last))
     if not found:
         msg = f"no method found a plan: {'; '.join(refused)}"
         raise NoPlanFound(msg)
@@ -87,6 +92,20 @@ def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
         yield f"placed at {share:g} of the capacity", fused
         if _state(case, case.graph, fused) is not None:
             return
+
+
+def _last_resort(case: Case, graph: FuseGraph) -> State | None:
+    """A plan from the program that looks for clashes, which knows streams where the case is small; None otherwise."""
+    rules = compile_rules(case.problem)
+    where = Sites.of(case.problem, rules, case.options.stream_cost).placed(Deadline.after(THETA_DEFAULT))
+    if where is None:
+        return None
+    host = np.zeros(graph.count, dtype=np.int32)
+    host[graph.vertex_of] = where[rules.site]
+    single = np.arange(graph.count, dtype=np.int64)
+    state = _merged_on_nodes(case, graph, scored(case, graph, single, host))
+    holds = keeps_rules(graph, state.part, state.host) and keeps_mirrors(graph, state.part)
+    return state if holds and state.score[1] <= FULL else None
 
 
 def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:

@@ -26,9 +26,10 @@ from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX, Deadline, Problem
 from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
+from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
 from penstock.optimise.fuse.rules import Flags, compile_rules
 
-CUTS = ("leighton-rao", "lp", "exact")
+CUTS = tuple(CUT_METHODS)
 STREAM_COST_MAX = 1e15
 THRESHOLD_MAX = 1e6
 SAME = 1e-9  # relative: objectives this near are equal, and U decides

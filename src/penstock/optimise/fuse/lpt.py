@@ -13,16 +13,19 @@ import numpy as np
 from penstock.model.taskgraph import Floats, Ints
 
 
-def lpt(sizes: Floats, capacity: Floats) -> Ints:
-    """A node for each worker."""
-    heaps = {c: [(0.0, k) for k in np.flatnonzero(capacity == c).tolist()] for c in np.unique(capacity).tolist()}
+def lpt(sizes: Floats, capacity: Floats, used: Floats | None = None) -> Ints:
+    """A node for each worker; `used` is what is on the nodes already."""
+    begun = [0.0] * len(capacity) if used is None else used.tolist()
+    heaps = {c: [(begun[k], k) for k in np.flatnonzero(capacity == c).tolist()] for c in np.unique(capacity).tolist()}
+    for waiting in heaps.values():
+        heapq.heapify(waiting)
     host: Ints = np.zeros(len(sizes), dtype=np.int32)
     order = np.argsort(-sizes, kind="stable")
     only = next(iter(heaps.values())) if len(heaps) == 1 else None
     for worker, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
         heap = only or heaps[min(heaps, key=lambda c: ((heaps[c][0][0] + size) / c, heaps[c][0][1]))]
-        used, k = heap[0]
-        heapq.heapreplace(heap, (used + size, k))
+        amount, k = heap[0]
+        heapq.heapreplace(heap, (amount + size, k))
         host[worker] = k
     return host
 

@@ -20,7 +20,7 @@ from penstock.model.taskgraph import Floats, Longs
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.fuse.assign import Units, greedy
 from penstock.optimise.fuse.contract import FULL
-from penstock.optimise.fuse.programs import Rows, solved
+from penstock.optimise.fuse.programs import Rows, Solution, solved
 from penstock.optimise.fuse.rules import Flags, Rules
 
 WHOLE_CELLS_MAX = 1_500  # sites x nodes that are whole in the program; the others may be shared out in parts
@@ -105,6 +105,19 @@ class Sites:
         """Whether the program has a solution, is too large to be asked, or did not end in time."""
         if self.cells > CELLS_MAX or deadline.remaining <= 0:
             return True
+        return self._answer(need, deadline, with_streams).status != "infeasible"
+
+    def placed(self, deadline: Deadline) -> Longs | None:
+        """A node for each site that carries loads and the streams that are cut, where the case is small enough."""
+        if (len(self.load) + len(self.weight)) * self.problem.node_count > STREAM_CELLS_MAX or not len(self.weight):
+            return None
+        value = self._answer(self.load + self.certain, deadline, True).value
+        if value is None:
+            return None
+        found: Longs = value[: self.cells].reshape(self.allowed.shape).argmax(axis=1).astype(np.int64)
+        return found
+
+    def _answer(self, need: Floats, deadline: Deadline, with_streams: bool) -> Solution:
         count, nodes = self.allowed.shape
         rows = Rows()
         columns = self.add_labels(rows)
@@ -119,8 +132,7 @@ class Sites:
         upper = np.ones(columns)
         upper[: count * nodes] = self.allowed.ravel()
         cap = Deadline.after(min(SECONDS_EACH, deadline.remaining))
-        answer = solved(rows, np.zeros(columns), upper, whole, cap, branches_max=BRANCHES_MAX)
-        return answer.status != "infeasible"
+        return solved(rows, np.zeros(columns), upper, whole, cap, branches_max=BRANCHES_MAX)
 
     def add_limits(self, rows: Rows, need: Floats, leaving: int | None = None) -> None:
         """Each site on one node, CPU and memory of each node; `leaving` is the first flag of streams that count."""
