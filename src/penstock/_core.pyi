@@ -269,3 +269,28 @@ class RegionSimulation:
     def sent(self) -> int: ...
     def blocked_seconds(self) -> _Floats: ...
     def sent_rows(self) -> _Floats: ...
+
+# core/bind_ratio_cut.cpp
+class CutNetwork:
+    """The graph of a minimum-ratio cut; sides are one byte per vertex, empty where no cut of finite ratio was seen."""
+
+    def __init__(
+        self,
+        weight: _Floats,
+        source: _Ints,
+        target: _Ints,
+        stream_weight: _Floats,
+        demand_source: _Ints,
+        demand_target: _Ints,
+        demand: _Floats,
+    ) -> None: ...
+    def flow(
+        self, epsilon: float, phases_max: int, sweep_every: int, seconds: float
+    ) -> tuple[_Floats, float, float, int, _Bytes, float]:
+        """(lengths, throughput, its upper bound, phases, best ball, its ratio)."""
+    def round(self, length: _Floats) -> tuple[_Bytes, float]:
+        """(best side by balls and regions, its ratio)."""
+    def trees(self, length: _Floats) -> tuple[_Longs, _Ints, _Floats, _Floats]:
+        """(row starts, edges, flows, reach): each vertex's demand along its shortest-path tree."""
+    def anneal(self, side: _Bytes, seed: int, runs: int, seconds: float) -> tuple[_Bytes, float]:
+        """(best side that annealing reaches from this one, its ratio)."""

@@ -12,20 +12,21 @@ from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
 from penstock.reproduce import balance_depth, balance_sweeps, ischeduler_figures, t3_figures
 from penstock.reproduce.balance_item import FULL, BalanceItem, Scale
+from penstock.reproduce.cola_table1 import TableItem
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
 
 __all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
+Reproducible = Item | BalanceItem | TableItem
+
 _BALANCE = sorted((*balance_depth.ITEMS, *balance_sweeps.ITEMS), key=lambda item: int(item.name.partition("fig")[2]))
-ITEMS: dict[str, Item | BalanceItem] = {
-    **{item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)},
-    **{item.name: item for item in _BALANCE},
-}
+_ALL: tuple[Reproducible, ...] = (*t3_figures.ITEMS, *ischeduler_figures.ITEMS, *_BALANCE, TableItem())
+ITEMS: dict[str, Reproducible] = {item.name: item for item in _ALL}
 
 
-def find_item(name: str) -> Item | BalanceItem:
+def find_item(name: str) -> Reproducible:
     """The item of that name, or InvalidInput listing the known ones."""
     if name not in ITEMS:
         raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
@@ -52,10 +53,12 @@ def reproduce(
             # Each item is an equal share of the bar; those that find their rows already measured just go by quickly.
             progress(number * total + done, len(items) * total, f"{name}: {text}")
 
-        if isinstance(item, BalanceItem):
+        if isinstance(item, Item):
+            reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        elif isinstance(item, BalanceItem):
             reports.append(item.run(out_dir, within, scale=scale))
         else:
-            reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+            reports.append(item.run(out_dir, within))
     if len(reports) > 1:
         write_index(reports, out_dir / "index.md")
     return reports
