@@ -50,6 +50,7 @@ LADDER_SLOW = (1.15, 1.5, 3.0, 5.0)  # how much more a probed replica gets, the 
 LADDER_EVEN = (1.04, 1.08, 1.2, 1.5)  # small steps for one as fast as the best: a miss costs the whole region
 IDLE_SAMPLES = 20  # one that has not been full for so long is probed, however fast it is
 PAUSE_MIN, PAUSE_MAX = 2, 120  # samples between probes
+AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
 MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
 
@@ -78,6 +79,7 @@ class Knee:
         self._growth = grow
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
         self._pause_until = 0
+        self._probe_ended = -AFTERMATH - 1
         self._usual = 0.0  # rows per second of the whole region while nothing is probed
         self._lost = 0.0  # of the usual rows of one sample, by the present probe
 
@@ -156,6 +158,11 @@ class Knee:
             self._lost += max(0.0, 1.0 - flow / self._usual) if self._usual else 0.0
             self._go_on(full, cluster)
             return
+        if self._sample <= self._probe_ended + AFTERMATH and flow < AFTERMATH_FLOW * self._usual:
+            # The buffer that a probe has filled is worked off only now, and that belongs to its cost.
+            pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
+            self._pause_until = min(self._sample + PAUSE_MAX, pause)
+            return
         self._usual += (flow - self._usual) / MEAN_SAMPLES
         if not all(replica.measured for replica in self._replicas.values()):
             return  # those that have not been read grow with every sample, and that is probe enough
@@ -183,6 +190,7 @@ class Knee:
                 going[r] = 0
         self._probed = going
         if not going:
+            self._probe_ended = self._sample
             pause = self._lost / self._probe_cost
             self._pause_until = self._sample + round(min(PAUSE_MAX, max(PAUSE_MIN, pause)))
 
