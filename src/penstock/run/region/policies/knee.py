@@ -15,8 +15,9 @@ bound. Weights are then the minimax of predicted utilisation, weight over capaci
   little more. If it blocks, nothing has changed. If not, it gets more with every sample, quicker and quicker, until
   it blocks or is as fast as the best. No function has to be unlearnt, so there is no re-climb. A probe that fails
   costs throughput, which is seen, and the next one waits until that cost is at most `probe_cost` of the time.
-- From 32 connections on, replicas of about one capacity form clusters, and when a probe finds that one has become
-  faster, the others of its cluster are probed together: what had slowed them was most likely the same.
+- When a probe finds that one has become much faster than any buffer could pretend, all that were about as slow as it
+  are probed together: what had slowed them was most likely the same.
+- From 32 connections on, replicas of about one capacity are reported as clusters.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ SLOWER = 0.9  # below this share of the best capacity a replica may have been sl
 LADDER_SLOW = (1.15, 1.5, 3.0, 5.0)  # how much more a probed replica gets, the last again and again
 LADDER_EVEN = (1.04, 1.08, 1.2, 1.5)  # small steps for one as fast as the best: a miss costs the whole region
 IDLE_SAMPLES = 20  # one that has not been full for so long is probed, however fast it is
-PAUSE_MIN, PAUSE_MAX = 2, 120  # samples between probes
+SURE = 0.25  # of the best capacity: a slow replica that has shown so much for a second has really become faster
+ALIKE = 2.0  # replicas at most so many times as fast as the probed one was
+PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
+AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
 MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
 
@@ -77,7 +81,9 @@ class Knee:
         self._sample = 0
         self._growth = grow
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
+        self._before = 0.0  # what the first of them could do before
         self._pause_until = 0
+        self._probe_ended = -AFTERMATH - 1
         self._usual = 0.0  # rows per second of the whole region while nothing is probed
         self._lost = 0.0  # of the usual rows of one sample, by the present probe
 
@@ -96,7 +102,7 @@ class Knee:
         full = self._full(taken, blocking)
         self._learn(taken, full)
         clusters = self._clusters(sample.replicas)
-        self._probe(full, sum(taken.values()), dict(zip(sample.replicas, clusters, strict=True)))
+        self._probe(full, sum(taken.values()))
         weights = self._allocate(sample.replicas)
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
 
@@ -147,14 +153,19 @@ class Knee:
 
     # -- exploring ---------------------------------------------------------------------------------------------------
 
-    def _probe(self, full: set[int], flow: float, cluster: Mapping[int, int]) -> None:
+    def _probe(self, full: set[int], flow: float) -> None:
         """Go on with the probes that did not block, end the others, and begin one when it is time."""
         if not full:
             self._probed.clear()  # nobody waits: there is nothing to gain
             return
         if self._probed:
             self._lost += max(0.0, 1.0 - flow / self._usual) if self._usual else 0.0
-            self._go_on(full, cluster)
+            self._go_on(full)
+            return
+        if self._sample <= self._probe_ended + AFTERMATH and flow < AFTERMATH_FLOW * self._usual:
+            # The buffer that a probe has filled is worked off only now, and that belongs to its cost.
+            pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
+            self._pause_until = min(self._sample + PAUSE_MAX, pause)
             return
         self._usual += (flow - self._usual) / MEAN_SAMPLES
         if not all(replica.measured for replica in self._replicas.values()):
@@ -163,28 +174,30 @@ class Knee:
         if self._sample >= self._pause_until and candidates:
             chosen = min(candidates, key=lambda r: (self._replicas[r].last_probed, r))
             self._probed = {chosen: 0}
+            self._before = self._replicas[chosen].capacity
             self._lost = 0.0
 
-    def _go_on(self, full: set[int], cluster: Mapping[int, int]) -> None:
+    def _go_on(self, full: set[int]) -> None:
         best = self._best()
-        risen: set[int] = set()
         going = {}
         for r, step in self._probed.items():
             if r not in self._replicas:
                 continue
             self._replicas[r].last_probed = self._sample
-            if r not in full and (step < 3 or not self._is_best(r, best)):
+            if r not in full and (step < len(LADDER_SLOW) - 1 or not self._is_best(r, best)):
                 going[r] = step + 1
-                if step >= 1:
-                    risen.add(cluster[r])
-        # What slowed one of a cluster slowed the others: when one has clearly risen, all of them are probed.
-        for r, replica in self._replicas.items():
-            if cluster[r] in risen and replica.measured and r not in self._probed:
-                going[r] = 0
+        if max((self._replicas[r].capacity for r in going), default=0.0) >= max(SURE * best, 3 * self._before):
+            going |= {r: 0 for r in self._replicas if r not in self._probed and r not in full and self._was_alike(r)}
         self._probed = going
         if not going:
+            self._probe_ended = self._sample
             pause = self._lost / self._probe_cost
             self._pause_until = self._sample + round(min(PAUSE_MAX, max(PAUSE_MIN, pause)))
+
+    def _was_alike(self, r: int) -> bool:
+        """Whether a replica is about as slow as the one that was probed used to be."""
+        replica = self._replicas[r]
+        return replica.measured and replica.capacity <= ALIKE * max(self._before, ROWS_MIN)
 
     def _may_be_faster(self, r: int) -> bool:
         replica = self._replicas[r]
@@ -206,11 +219,12 @@ class Knee:
             return 1.0
         if not replica.measured:
             return self._growth * max(replica.capacity, known)
+        capacity = max(replica.capacity, 1e-9 * best)
         if r not in self._probed:
-            return max(replica.capacity, 1e-9 * best)
+            return capacity
         slow = not self._is_best(r, best)
         ladder = LADDER_SLOW if slow else LADDER_EVEN
-        raised = replica.capacity * ladder[min(self._probed[r], len(ladder) - 1)]
+        raised = capacity * ladder[min(self._probed[r], len(ladder) - 1)]
         return min(raised, best) if slow else raised
 
     def _allocate(self, replicas: Sequence[int]) -> Weights:
