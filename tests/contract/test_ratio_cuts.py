@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from cut_instances import Instance, cut_weight, instances, least_ratio, ratio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from penstock.errors import InvalidInput
 from penstock.optimise.fuse.ratio_cut import METHODS, Cut, minimum_ratio_cut
@@ -59,6 +59,7 @@ def test_against_every_cut_with_pairs_to_part(method: str, instance: Instance) -
 
 
 @given(instance=instances())
+@example(Instance(weights=[0.0, 0.0, 2.0, 1.5], edges=[(0, 2, 1.0), (0, 3, 1.0)], demands=()))  # solved by presolve
 @SMALL
 def test_exact_proves_small_graphs(instance: Instance) -> None:
     cut = cut_of(instance, "exact")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.optimise.contract import Deadline
 
+GAP = RESOLUTION / 10
 SLACK = 1e-9  # of the largest weight: halves that differ by rounding are still halves
 
 
@@ -55,9 +56,12 @@ def _bound(highs: Highs) -> float:
     """What the run proved about all values: at most 0, because only better sets than the known one were looked for."""
     import highspy
 
-    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+    status, info = highs.getModelStatus(), highs.getInfo()
+    if status == highspy.HighsModelStatus.kInfeasible:
         return 0.0
-    bound = float(highs.getInfo().mip_dual_bound)
+    bound = float(info.mip_dual_bound)
+    if status == highspy.HighsModelStatus.kOptimal and not math.isfinite(bound):
+        bound = float(info.objective_function_value) - GAP  # solved before branching: no bound is kept then
     return -1.0 if math.isnan(bound) else min(0.0, max(-1.0, bound))
 
 
@@ -67,7 +71,7 @@ def _program(graph: CutGraph, cost_unit: float, gain_unit: float, limits: Range)
     vertices, edges, pairs = graph.size, len(graph.streams.weight), len(graph.demands.weight)
     highs = quiet_highs()
     highs.setOptionValue("mip_rel_gap", 0.0)
-    highs.setOptionValue("mip_abs_gap", RESOLUTION / 10)
+    highs.setOptionValue("mip_abs_gap", GAP)
     highs.setOptionValue("objective_bound", 0.0)
     count = vertices + edges + pairs
     cost = np.concatenate(
