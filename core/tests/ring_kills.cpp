@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include "ring_kit.hpp"
@@ -224,8 +226,14 @@ void random_consumer_kill(std::mt19937_64& random) {
     status_of(victim);
 }
 
+size_t open_descriptors() {
+    const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
 void run_random(uint64_t kills, uint64_t seed) {
     std::mt19937_64 random(seed);
+    const size_t descriptors = open_descriptors();
     auto segment = Segment::create(SMALL);
     auto consumer = std::make_unique<Consumer>(segment);
     uint64_t consumers = 0;
@@ -239,6 +247,10 @@ void run_random(uint64_t kills, uint64_t seed) {
         alarm(60);
     }
     const ConsumerCounts counts = consumer->counts();
+    consumer.reset();
+    segment.reset();
+    expect(open_descriptors() == descriptors, "descriptors stay open");
+    expect(waitpid(-1, nullptr, 0) == -1, "processes stay");
     std::printf("%llu kills (%llu of consumers), %llu records taken, %llu unfinished ones stepped over, none lost or torn\n",
                 static_cast<unsigned long long>(kills), static_cast<unsigned long long>(consumers),
                 static_cast<unsigned long long>(counts.messages), static_cast<unsigned long long>(counts.skipped));

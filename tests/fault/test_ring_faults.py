@@ -60,14 +60,13 @@ def test_mutated_segments_end_in_typed_errors(program: Path) -> None:
 
 
 PAIR = """
-import os, socket, sys, threading
+import sys
 from penstock._core import RingSegment
 from penstock.run.channel.ring import Inbox
 from penstock.run.channel.segment import accept_locally, connect_locally, listen_locally
 from penstock.run.wire import Kind, pack
 import pyarrow as pa
-me, pairs = int(sys.argv[1]), int(sys.argv[2])
-key = sys.argv[3].encode()
+me, key = int(sys.argv[1]), sys.argv[2].encode()
 body = pa.py_buffer(bytes(4000))
 header = pack(Kind.DATA, 0, value=1, body_length=body.size)
 inbox = Inbox(RingSegment(256 * 1024), me, 1)
@@ -85,35 +84,43 @@ while True:
 """
 
 
-def memory_files() -> int:
-    """Ring segments that any process of the machine maps or holds open, as far as we may look."""
-    found = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found += sum("penstock-ring" in os.readlink(link) for link in (process / "fd").iterdir())
-            found += (process / "maps").read_text().count("penstock-ring")
-        except OSError:
-            continue  # it has ended, or belongs to another user
+def segments_of(process: int) -> set[int]:
+    """Inodes of the ring segments that a process holds open or maps."""
+    found = set()
+    try:
+        for link in Path(f"/proc/{process}/fd").iterdir():
+            if "penstock-ring" in os.readlink(link):
+                found.add(link.stat().st_ino)
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            if "penstock-ring" in line:
+                found.add(int(line.split()[4]))
+    except OSError:
+        pass  # it has ended, or belongs to another user
     return found
 
 
 def test_killed_pairs_leave_nothing_behind() -> None:
-    before = memory_files(), len(os.listdir("/proc/self/fd"))
-    for turn in range(5):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    made: set[int] = set()
+    for turn in range(2):
         key = f"key {os.getpid()} {turn}"
         words = [sys.executable, "-c", PAIR]
-        first = subprocess.Popen([*words, "0", "1", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        first = subprocess.Popen([*words, "0", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert first.stdout is not None
         assert first.stdout.readline() == "ready\n"
-        second = subprocess.Popen([*words, "1", "1", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        second = subprocess.Popen([*words, "1", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert second.stdout is not None
         assert first.stdout.readline() == "open\n"
         assert second.stdout.readline() == "open\n"
-        assert memory_files() > before[0]
+        assert len(segments_of(first.pid)) == 2  # its own and the peer's
+        assert segments_of(first.pid) == segments_of(second.pid)
+        made |= segments_of(first.pid)
         victim, other = (first, second) if turn % 2 else (second, first)
         victim.send_signal(signal.SIGKILL)
-        assert victim.wait(30) == -signal.SIGKILL
-        assert other.wait(30) == 1  # PeerGone: the other end has noticed and given up
+        assert victim.wait(60) == -signal.SIGKILL
+        assert other.wait(60) == 1  # PeerGone: the other end has noticed and given up
         first.stdout.close()
         second.stdout.close()
-    assert (memory_files(), len(os.listdir("/proc/self/fd"))) == before
+    held = {inode for process in os.listdir("/proc") if process.isdigit() for inode in segments_of(int(process))}
+    assert not made & held
+    assert len(os.listdir("/proc/self/fd")) == descriptors
