@@ -10,6 +10,7 @@ void bind_kernels(nanobind::module_&);
 void bind_timer(nanobind::module_&);
 void bind_socket(nanobind::module_&);
 void bind_region(nanobind::module_&);
+void bind_ring(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
@@ -22,4 +23,5 @@ NB_MODULE(_core, module) {
     penstock::bind_timer(module);
     penstock::bind_socket(module);
     penstock::bind_region(module);
+    penstock::bind_ring(module);
 }
