@@ -18,15 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock._core import RingSegment
+from penstock.run import kernels
 from penstock.run.channel.memory import in_process_pair, memory_pair
 from penstock.run.channel.protocol import Channel, PeerGone
 from penstock.run.channel.ring import Inbox
 from penstock.run.channel.socket import SocketChannel
-from penstock.run.wire import Frame, Kind, pack
+from penstock.run.wire import Frame, Kind, prepare, route_by_key, unpack_batch
 
 EDGES = 100
 WAIT_SECONDS = 20.0  # only a channel that has lost something waits so long
-LONG = 3 * 1024 * 1024 + 8
+LONG = 3 * 1024 * 1024 + 7
 
 Pair = tuple[Channel, Channel]
 Channels = Callable[[], contextlib.AbstractContextManager[Pair]]
@@ -78,13 +79,18 @@ CHANNELS: dict[str, Channels] = {
 every_channel = pytest.mark.parametrize("channels", CHANNELS.values(), ids=CHANNELS)
 
 
-def body_of(number: int, size: int) -> pa.Buffer:
-    return pa.py_buffer(bytes([number % 251]) * (size // 8 * 8))
+SCHEMA = pa.schema([pa.field("bytes", pa.binary())])
+
+
+def batch_of(number: int, size: int) -> pa.RecordBatch:
+    """One row of about so many bytes; none for size 0."""
+    rows = [bytes([number % 251]) * size] if size else []
+    return pa.record_batch([pa.array(rows, pa.binary())], schema=SCHEMA)
 
 
 def send(channel: Channel, number: int, size: int) -> None:
-    body = body_of(number, size)
-    channel.send(pack(Kind.DATA, number % EDGES, rows=number, value=number, body_length=body.size), body)
+    batch = batch_of(number, size)
+    assert channel.send_batch(number % EDGES, batch, number) == prepare(batch).size
 
 
 def wait_for(channel: Channel) -> None:
@@ -120,14 +126,16 @@ def check(frames: list[Frame], sizes: list[int]) -> None:
     assert [frame.value for frame in frames] == list(range(len(sizes)))
     for frame, size in zip(frames, sizes, strict=True):
         assert frame.edge == frame.value % EDGES
-        assert frame.rows == frame.value
-        assert frame.body is not None
-        assert frame.body.equals(body_of(frame.value, size))
+        assert frame.kind == Kind.DATA
+        batch = batch_of(frame.value, size)
+        assert frame.rows == batch.num_rows
+        assert frame.size == prepare(batch).size
+        assert unpack_batch(frame, SCHEMA).equals(batch)
 
 
 @every_channel
 @settings(max_examples=30)
-@given(sizes=st.lists(st.sampled_from([8, 64, 1000, 40_000, 100_000]), min_size=1, max_size=20))
+@given(sizes=st.lists(st.sampled_from([0, 1, 64, 1000, 40_000, 100_000]), min_size=1, max_size=20))
 def test_frames_arrive_in_order_once_and_whole(channels: Channels, sizes: list[int]) -> None:
     with channels() as (sender, receiver):
         for number, size in enumerate(sizes):
@@ -152,10 +160,38 @@ def test_both_directions_at_once(channels: Channels) -> None:
 @every_channel
 def test_marks_have_no_body(channels: Channels) -> None:
     with channels() as (sender, receiver):
-        sender.send(pack(Kind.WATERMARK, 3, value=-7))
-        (frame,) = exchange(sender, receiver, 1)
-        assert frame == Frame(Kind.WATERMARK, 3, 0, -7)
-        assert frame.size == 0
+        for kind in (Kind.WATERMARK, Kind.END, Kind.CREDIT, Kind.EPOCH):
+            sender.send_mark(kind, 3, -7)
+        frames = exchange(sender, receiver, 4)
+        assert [frame.kind for frame in frames] == [Kind.WATERMARK, Kind.END, Kind.CREDIT, Kind.EPOCH]
+        assert {(frame.edge, frame.rows, frame.value, frame.size) for frame in frames} == {(3, 0, -7, 0)}
+
+
+@every_channel
+def test_marks_and_batches_keep_their_order_while_they_wait(channels: Channels) -> None:
+    with channels() as (sender, receiver):
+        sent = 0
+        while not sender.wants_write:
+            send(sender, sent, 40_000)
+            sent += 1
+        sender.send_mark(Kind.WATERMARK, 7, sent)
+        send(sender, sent + 1, LONG)
+        sender.send_mark(Kind.END, 7, sent + 2)
+        frames = exchange(sender, receiver, sent + 3)
+        assert [frame.value for frame in frames] == list(range(sent + 3))
+        assert [frame.kind for frame in frames[sent:]] == [Kind.WATERMARK, Kind.DATA, Kind.END]
+
+
+@every_channel
+def test_routed_rows_arrive_as_the_batches_that_they_would_have_been(channels: Channels) -> None:
+    batch = pa.record_batch({"word": [f"w{i % 7}" for i in range(1000)], "i": list(range(1000))})
+    parts = dict(enumerate(kernels.partition(batch, ("word",), 3)))
+    with channels() as (sender, receiver):
+        routed = route_by_key(batch, ("word",), 3)
+        for part, image in routed:
+            assert sender.send_image(part, image, part) == image.size
+        for frame in exchange(sender, receiver, len(routed)):
+            assert unpack_batch(frame, batch.schema).equals(parts[frame.edge])
 
 
 @every_channel

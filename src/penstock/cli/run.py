@@ -47,6 +47,9 @@ def register(app: typer.Typer) -> None:
             int | None,
             typer.Option("--prometheus", metavar="PORT", help="Serve metrics at localhost:PORT/metrics; 0 picks one."),
         ] = None,
+        transport: Annotated[
+            str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
+        ] = "auto",
         seed: SeedOption = 0,
         output: FormatOption = Format.table,
     ) -> None:
@@ -72,6 +75,7 @@ def register(app: typer.Typer) -> None:
             began = time.monotonic()
             options: dict[str, Any] = {"scheduler": scheduler, "plan": given, "workers": workers, "seed": seed}
             options |= {"metrics": None if metrics is None else str(metrics), "prometheus_port": prometheus}
+            options["transport"] = transport
             with start_topology(topology, spark, **options) as job:
                 if job.prometheus_url is not None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)

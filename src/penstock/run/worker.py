@@ -21,11 +21,12 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
+from penstock.run.channel.segment import inbox_bytes
 from penstock.run.contract import SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
 from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, Run, Send, Wait, Wake
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
-from penstock.run.links import Links, WorkerPlace
+from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered
 from penstock.run.outputs import Packet, TaskOutputs, out_streams
@@ -89,7 +90,7 @@ class Worker:
         self._share = share = share_of(dataflow, deployment.worker_of, me, deployment.settings)
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node
-        self._links = _links(dataflow, share, me)
+        self._links = _links(dataflow, share, me, deployment.settings.transport)
         self.meters = (Meters if deployment.settings.metered else Unmetered)(
             me, self._node, share.tasks, [(edge.source, edge.target) for edge in share.edges]
         )
@@ -113,7 +114,7 @@ class Worker:
             self._open_tasks()
             self._loop()
             self._report(_now_us())
-            self._links.say_goodbye()
+            self._links.say_goodbye(self._listen)
         finally:
             for task in self._tasks:
                 with contextlib.suppress(Exception):  # the first error is the one that counts
@@ -319,7 +320,12 @@ class Worker:
         self._look_at_us = _now_us() + LOOK_EVERY_US
         for frame in frames:
             self._take(frame)
-        if called and self._control is not None and select.select([self._control], [], [], 0)[0]:
+        if called:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Do what the driver says, if it was the driver who called."""
+        if self._control is not None and select.select([self._control], [], [], 0)[0]:
             for command in self._control.commands():
                 self._obey(command)
 
@@ -361,7 +367,7 @@ class Worker:
         blocked = [self._machine.blocked_us(t) for t in range(len(self._tasks))]
         for t, outputs in enumerate(self._outputs):
             self.meters.tuples_out[t], outputs.emitted = outputs.emitted, 0
-        tables = self.meters.snapshot(now_us, queues, blocked)
+        tables = self.meters.snapshot(now_us, queues, blocked, self._links.statistics())
         if self._control is not None:
             self._control.metrics(tables)
 
@@ -377,8 +383,9 @@ def _joined(packets: Sequence[Packet]) -> Packet:
     return Packet(pa.concat_batches([packet.batch for packet in packets]), min(packet.origin_ns for packet in packets))
 
 
-def _links(dataflow: Dataflow, share: WorkerShare, me: int) -> Links:
+def _links(dataflow: Dataflow, share: WorkerShare, me: int, transport: str) -> Links:
     edges = share.layout.edges
     sends_to = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].target is None}
     hears_from = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].source is None}
-    return Links(me, len(job_edges(dataflow)), sends_to, hears_from)
+    windows = [edges[i].window for i in share.peer_of if edges[i].source is None]
+    return Links(me, len(job_edges(dataflow)), sends_to, hears_from, Transport(transport, inbox_bytes(windows)))

@@ -1,9 +1,9 @@
 """Channels inside one process: one that passes frames by reference, one that passes bytes without a kernel.
 
-InProcessChannel joins two workers that are threads of one process: bodies are handed over, never copied. MemoryChannel
-is a byte stream like a socket, with a bounded pipe and the same framing, but moves only when it is told to; it is for
-tests and simulation. Both keep the contract of every channel (tests/contract/test_channels.py): what is true of them
-in a test is true of the others in a job.
+InProcessChannel joins two workers that are threads of one process: images are handed over as they were prepared, and
+written when the reader opens them. MemoryChannel is a byte stream like a socket, with a bounded pipe and the same
+framing, but moves only when it is told to; it is for tests and simulation. Both keep the contract of every channel
+(tests/contract/test_channels.py): what is true of them in a test is true of the others in a job.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock._core import ImageCodec, PreparedImage
 from penstock.run.channel.protocol import ChannelStatistics, PeerGone
-from penstock.run.wire import HEADER, Frame, FrameReader, Kind
+from penstock.run.wire import HEADER, BufferFrame, Frame, Kind, codec_of, pack, unpack
 
 
 class Bell:
@@ -159,23 +162,57 @@ class _Channel:
         return PeerGone(f"worker {self.peer} closed its connection")
 
 
+@dataclass(frozen=True, slots=True)
+class HandedFrame:
+    """A frame whose image has been prepared by one thread and is written by the one that opens it."""
+
+    kind: int
+    edge: int
+    rows: int
+    value: int
+    image: PreparedImage | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the image; 0 for all but data."""
+        return 0 if self.image is None else self.image.size
+
+    def open(self, codec: ImageCodec, /) -> pa.RecordBatch:
+        """The batch, in memory of its own."""
+        if self.image is None:
+            msg = f"a frame of kind {self.kind} holds no image"
+            raise ValueError(msg)
+        return self.image.open(codec)
+
+
 class InProcessChannel(_Channel):
     """Frames by reference between two threads of one process."""
 
-    def send(self, header: bytes, body: pa.Buffer | None = None) -> None:
-        """Queue a frame and push out as much as the other end has room for."""
-        _, kind, edge, rows, value = HEADER.unpack(header)
-        size = len(header) + (0 if body is None else body.size)
-        self._waiting.append((Frame(kind, edge, rows, value, body if kind == Kind.DATA else None), size))
+    def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
+        """Queue rows and push out as much as the other end has room for; the bytes that both ends count."""
+        return self.send_image(edge, codec_of(batch.schema).prepare(batch), origin_ns)
+
+    def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
+        """Queue rows whose image has been prepared; the bytes that both ends count."""
+        self._send(HandedFrame(Kind.DATA, edge, image.rows, origin_ns, image))
+        return image.size
+
+    def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        """Queue a frame without a body and push out as much as the other end has room for."""
+        self._send(HandedFrame(kind, edge, 0, value))
+
+    def _send(self, frame: HandedFrame) -> None:
+        size = HEADER.size + frame.size
+        self._waiting.append((frame, size))
         self._waiting_bytes += size
         self._frames += 1
         self.flush()
 
     def receive(self) -> list[Frame]:
         """Frames that have arrived; empty when there are none."""
-        frames = [item for item in self._take() if isinstance(item, Frame)]
+        frames = [item for item in self._take() if isinstance(item, HandedFrame)]
         self._received += sum(HEADER.size + frame.size for frame in frames)
-        return frames
+        return list(frames)
 
 
 class MemoryChannel(_Channel):
@@ -185,11 +222,25 @@ class MemoryChannel(_Channel):
 
     def __init__(self, peer: int, out: Way, into: Way, lock: threading.Lock, edges: int = 1 << 30) -> None:
         super().__init__(peer, out, into, lock)
-        self._reader = FrameReader(edges)
+        self._edges = edges
+        self._unread = bytearray()
 
-    def send(self, header: bytes, body: pa.Buffer | None = None) -> None:
-        """Queue a frame and push out as much as the pipe takes."""
-        data = header if body is None else header + body.to_pybytes()
+    def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
+        """Queue rows and push out as much as the pipe takes; the bytes that both ends count."""
+        return self.send_image(edge, codec_of(batch.schema).prepare(batch), origin_ns)
+
+    def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
+        """Queue rows whose image has been prepared; the bytes that both ends count."""
+        body = bytearray(image.size)
+        image.write_into(body)
+        self._send(pack(Kind.DATA, edge, image.rows, origin_ns, image.size) + body)
+        return image.size
+
+    def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        """Queue a frame without a body and push out as much as the pipe takes."""
+        self._send(pack(kind, edge, value=value))
+
+    def _send(self, data: bytes) -> None:
         for at in range(0, len(data), self.CUT):
             piece = data[at : at + self.CUT]
             self._waiting.append((piece, len(piece)))
@@ -199,9 +250,22 @@ class MemoryChannel(_Channel):
 
     def receive(self) -> list[Frame]:
         """Frames that the bytes which have arrived complete."""
-        data = b"".join(item for item in self._take() if isinstance(item, bytes))
-        self._received += len(data)
-        return self._reader.feed(data)
+        for item in self._take():
+            if isinstance(item, bytes):
+                self._received += len(item)
+                self._unread += item
+        return list(self._complete())
+
+    def _complete(self) -> Iterator[BufferFrame]:
+        at = 0
+        while len(self._unread) - at >= HEADER.size:
+            end = at + HEADER.size + HEADER.unpack_from(self._unread, at)[0]
+            head, body = self._unread[at : at + HEADER.size], self._unread[at + HEADER.size : end]
+            if end > len(self._unread):
+                break
+            yield unpack(head, pa.py_buffer(bytes(body)), self._edges)
+            at = end
+        del self._unread[:at]
 
 
 def in_process_pair(first: int, second: int, capacity: int = 1 << 20) -> tuple[InProcessChannel, InProcessChannel]:

@@ -18,11 +18,13 @@ import hmac
 import os
 import socket
 import struct
+from collections.abc import Iterable
 
 from penstock._core import RingRefused, RingSegment
 from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.socket import HANDSHAKE_SECONDS, _handshake
+from penstock.run.channel.socket import HANDSHAKE_SECONDS, handshake
 
+INBOX_BYTES_MAX = 4 * 1024 * 1024  # beyond, a ring does not stay in the cache
 MESSAGES_HELD = 64
 CAPACITY_MIN = 256 * 1024
 CAPACITY_MAX = 32 * 1024 * 1024
@@ -37,6 +39,17 @@ def capacity_for(message_bytes: float, limit: int = CAPACITY_MAX, messages: int 
     capacity = 1 << (wanted - 1).bit_length()
     ceiling = 1 << (min(limit, CAPACITY_MAX).bit_length() - 1)
     return min(capacity, ceiling)
+
+
+def inbox_bytes(windows: Iterable[int]) -> int:
+    """The bytes of a worker's inbox, for edges with these windows from workers of its machine.
+
+    Twice what their credits allow, for a ring frees in order and its end may be lost to a record that does not fit;
+    never more than stays in the cache. Where the credits allow more, senders wait for space with what they have
+    prepared, which the same credits bound.
+    """
+    wanted = max(CAPACITY_MIN, min(INBOX_BYTES_MAX, 2 * sum(windows)))
+    return 1 << (wanted - 1).bit_length()
 
 
 def local_address(key: bytes, worker: int) -> bytes:
@@ -63,7 +76,7 @@ def connect_locally(key: bytes, me: int, peer: int) -> socket.socket:
         connection.settimeout(HANDSHAKE_SECONDS)
         connection.connect(local_address(key, peer))
         _check_user(connection)
-        if _handshake(connection, me, key, first=True) != peer:
+        if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at worker {peer}'s address is another one"
             raise PeerGone(msg)
     except BaseException:
@@ -78,7 +91,7 @@ def accept_locally(listener: socket.socket, me: int, key: bytes) -> tuple[socket
     try:
         connection.settimeout(HANDSHAKE_SECONDS)
         _check_user(connection)
-        return connection, _handshake(connection, me, key, first=False)
+        return connection, handshake(connection, me, key, first=False)
     except (OSError, PeerGone):
         connection.close()
         return None
