@@ -68,9 +68,10 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	for point in $$($(FAULTS)-address points); do $(FAULTS)-address kill $$point 10 1 || exit 1; done
 	TSAN_OPTIONS=halt_on_error=1 $(FAULTS)-thread threads 10 1
 
-soak: $(FAULTS) ## 100,000 killed producers and consumers, and a million mutated segments
+soak: $(FAULTS) $(VENV)/.stamp ## 100,000 killed producers and consumers, a million mutated segments, 1,000 killed jobs
 	$(FAULTS) random 100000 1
 	$(FAULTS) fuzz 1000000 1
+	$(BIN)/python tests/fault/killed_jobs.py 1000 1
 
 $(FAULTS): $(RING) $(CORE) $(wildcard core/tests/*.hpp)
 	@mkdir -p $(@D)
