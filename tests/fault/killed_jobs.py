@@ -172,7 +172,7 @@ def any_death(chance: random.Random) -> Death:
 
 def main(count: int, seed: int) -> int:
     """So many killed jobs; tells how workers ended and what is left; 0 when nothing is, and everybody ended well."""
-    chance = random.Random(seed)  # noqa: S311 - a test, not a secret
+    chance = random.Random(seed)
     run_job(any_death(chance))  # whatever is made once
     before, endings = left_behind(), Counter[str]()
     for _ in range(count):

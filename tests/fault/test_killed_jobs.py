@@ -1,4 +1,4 @@
-"""A worker that is killed ends its job everywhere, and leaves no segment, process or descriptor. `make soak` does 1,000."""
+"""A killed worker ends its job everywhere and leaves no segment, process or descriptor; `make soak` does 1,000."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_peers_of_a_killed_worker_end_and_say_so(point: str, victim: int) -> Non
 
 
 def test_nothing_is_left_of_killed_jobs() -> None:
-    chance = random.Random(1)  # noqa: S311
+    chance = random.Random(1)
     run_job(any_death(chance))  # whatever is made once
     before = left_behind()
     for _ in range(10):

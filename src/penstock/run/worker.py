@@ -18,6 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from penstock._core import PreparedImage
 from penstock.errors import PenstockError
 from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
@@ -30,7 +31,7 @@ from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered
 from penstock.run.outputs import Packet, TaskOutputs, out_streams
-from penstock.run.wire import Frame, Kind, unpack_batch
+from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
@@ -149,6 +150,16 @@ class Worker:
             # Both ends must count the same bytes, or credit would leak: the frame's, not either side's buffers.
             size = self._links.send_batch(self._share.edges[edge].number, packet.batch, packet.origin_ns)
             machine.emitted(edge, packet, size, rows)
+        self.meters.sent(task, edge, rows, size)
+
+    def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
+        """Write routed rows to where they stay: a peer's ring, a socket, or memory for a task of this worker."""
+        rows, machine = image.rows, self._machine
+        if self._share.layout.edges[edge].target is not None or machine.holds(edge, rows):
+            self.push(task, edge, Packet(image.open(codec_of(schema)), origin_ns))
+            return
+        size = self._links.send_image(self._share.edges[edge].number, image, origin_ns)
+        machine.emitted(edge, image, size, rows)
         self.meters.sent(task, edge, rows, size)
 
     def push_watermark(self, edge: int, time_us: int) -> None:
