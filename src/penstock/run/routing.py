@@ -119,7 +119,7 @@ class Router:
             msg = "a direct grouping needs a function that gives the task's index"
             raise InvalidInput(msg)
         schema = pa.schema([pa.field("target", pa.int64(), nullable=False)])
-        chosen = kernels.map_rows(choose, batch, schema).column(0).to_numpy()
+        chosen: npt.NDArray[np.int64] = kernels.map_rows(choose, batch, schema).column(0).to_numpy()
         outside = np.flatnonzero((chosen < 0) | (chosen >= len(self.targets)))
         if len(outside):
             row = int(outside[0])
