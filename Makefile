@@ -10,8 +10,7 @@ FAULTS := .build/ring/faults
 CXX_TEST := c++ -std=c++20 -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit bench peers peers-engine sanitise clean
-.PHONY: help demo test check lint types unit bench peers sanitise soak clean
+.PHONY: help demo test check lint types unit bench peers peers-engine sanitise soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,9 +58,8 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	cp .build/sanitise/_core*.so .build/sanitise/package/penstock/
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
-	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_routed_images.py tests/unit/test_socket_channel.py
-	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package tests/unit/test_core_network.py \
-	  tests/unit/test_ring.py
+	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_routed_images.py tests/unit/test_socket_channel.py \
+	  tests/unit/test_ring.py tests/contract/test_channels.py
 	$(MAKE) -s $(FAULTS)-address $(FAULTS)-thread
 	$(FAULTS)-address fuzz 20000 1
 	$(FAULTS)-address threads 3 1

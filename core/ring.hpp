@@ -197,7 +197,7 @@ class Consumer {
     bool relieve();
     void evict();
     void keep_cursor_ahead(uint32_t left);
-    void wake_producers();
+    void wake_producers(int at_most = INT32_MAX);
     void note_gap(int64_t gap_ns);
     bool all_read_of(uint32_t number) const;
     [[noreturn]] void fail(const std::string& what);

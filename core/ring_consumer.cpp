@@ -9,6 +9,12 @@
 
 namespace penstock::ring {
 
+namespace {
+
+constexpr int WAKE_AT_ONCE = 2;  // producers that wait for space, when a quarter of it has come free
+
+}  // namespace
+
 Consumer::Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limits)
     : segment_(std::move(segment)),
       limits_(limits),
@@ -223,7 +229,7 @@ void Consumer::advance() {
     // look for themselves every millisecond.
     if ((freed_units_ >= segment_->capacity_units() / 4 || freed_slots_ >= segment_->slots() / 4) &&
         header.space_wanted.load(std::memory_order_seq_cst) != 0)
-        wake_producers();
+        wake_producers(WAKE_AT_ONCE);
 }
 
 void Consumer::keep_cursor_ahead(uint32_t left) {
@@ -241,13 +247,14 @@ void Consumer::keep_cursor_ahead(uint32_t left) {
              std::to_string(left));
 }
 
-void Consumer::wake_producers() {
+void Consumer::wake_producers(int at_most) {
     Header& header = segment_->header();
     if (header.space_wanted.exchange(0, std::memory_order_seq_cst) == 0) return;
     freed_units_ = freed_slots_ = 0;
     counts_.space_wakes++;
     header.space_turn.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake(header.space_turn, INT32_MAX);
+    // All of them would race for a quarter that two of them fill; whoever is left asleep hears of the next one.
+    if (futex_wake(header.space_turn, at_most) >= at_most) header.space_wanted.store(1, std::memory_order_seq_cst);
     if (space_wakes_.empty()) return;
     for (uint32_t i = 0; i < segment_->producers(); i++) {
         Entry& entry = segment_->entry(i);

@@ -42,8 +42,9 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value, int64_t timeout_ns)
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &timeout, nullptr, 0);
 }
 
-void futex_wake(std::atomic<uint32_t>& word, int count) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, count, nullptr, nullptr, 0);
+int futex_wake(std::atomic<uint32_t>& word, int count) {
+    return static_cast<int>(
+        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, count, nullptr, nullptr, 0));
 }
 
 void pause_core() {

@@ -30,9 +30,9 @@ class Deadline {
     int64_t at_ns_;
 };
 
-// Sleep while the word holds this value, at most so long; it works between processes.
+// Sleep while the word holds this value, at most so long; it works between processes. Waking says how many it woke.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value, int64_t timeout_ns);
-void futex_wake(std::atomic<uint32_t>& word, int count);
+int futex_wake(std::atomic<uint32_t>& word, int count);
 
 void pause_core();
 

@@ -55,11 +55,12 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run APP on Spark and show its answer and figures."""
         from penstock.apps.runnable import find_runnable
-        from penstock.deploy import local_session, newest_rows, start_topology
+        from penstock.deploy import local_session, newest_rows, require_transport, start_topology
         from penstock.model.files import read_plan
         from penstock.optimise.place import find_scheduler
 
         find_scheduler(scheduler)
+        require_transport(transport)
         if duration is not None and not 0 < duration < 1e9:
             msg = f"--duration is {duration:g}; it must be above 0 seconds"
             raise InvalidInput(msg)

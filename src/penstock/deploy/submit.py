@@ -76,6 +76,7 @@ def start_topology(
     `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     require_classic(spark)
+    require_transport(transport)
     dataflow, given = _parts(topology)
     given = {**given, **(frames or {})}
     _require_frames(dataflow, given)
@@ -107,6 +108,11 @@ def start_topology(
     job = Job(spark, order)
     job.begin()
     return job
+
+
+def require_transport(transport: str) -> None:
+    """Raise InvalidInput for a transport that nobody knows."""
+    RunSettings(transport=transport)
 
 
 def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]:
