@@ -230,6 +230,18 @@ def test_a_worker_that_waits_for_its_peers_to_finish_hears_a_cancel(transport: s
     job.join()
 
 
+def test_a_worker_that_waits_to_be_called_hears_a_cancel() -> None:
+    job = LocalJob(words(10).build(), 2)
+    job.threads[1].start()  # worker 0, which would call it, never comes
+    job.controls[1].say("cancel")
+    job.threads[1].join(PATIENCE_SECONDS / 4)
+    assert not job.threads[1].is_alive()
+    assert isinstance(job.errors[1], Cancelled)
+    job.threads[0].start()  # too late
+    job.join()
+    assert isinstance(job.errors[0], ConnectionError)
+
+
 def test_blocked_sends_are_metered_on_both_transports() -> None:
     """Far more in one batch than a ring or the kernel's buffers hold, to a worker that is busy."""
     for transport in ("socket", "ring"):

@@ -31,6 +31,7 @@ from penstock.run.channel.socket import SocketChannel, accept, connect
 from penstock.run.wire import Frame, Kind
 
 CONNECT_SECONDS = 30.0
+KNOCK_SECONDS = 1.0
 PRODUCERS_MIN = 64  # places in an inbox
 
 log = logging.getLogger(__name__)
@@ -85,8 +86,17 @@ class Links:
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
-    def open(self, listener: socket.socket, workers: Sequence[WorkerPlace], key: bytes) -> None:
-        """Connect to every worker that shares an edge with this one; of two, the lower number calls."""
+    def open(
+        self,
+        listener: socket.socket,
+        workers: Sequence[WorkerPlace],
+        key: bytes,
+        listen: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Connect to every worker that shares an edge with this one; of two, the lower number calls.
+
+        Who waits to be called calls `listen` whenever a watched descriptor is readable.
+        """
         peers = set(self._peer_of.values())
         near = self._near(peers, workers)
         local_listener = self._make_inbox(len(near), key) if near else None
@@ -96,7 +106,11 @@ class Links:
                 connection = connect((place.host, place.port), self._me, peer, key)
                 ring = agreement.call(connection, self._inbox, key, peer, self._note) if peer in near else None
                 self._add(peer, connection, ring, near)
-            self._await_calls({p for p in peers if p < self._me}, near, listener, local_listener, key)
+            expected = {p for p in peers if p < self._me}
+            deadline = time.monotonic() + CONNECT_SECONDS
+            while expected:
+                self._await_knock(listener, deadline, expected, listen)
+                self._answer(listener, expected, near, local_listener, key)
         finally:
             if local_listener is not None:
                 local_listener.close()
@@ -124,35 +138,50 @@ class Links:
             return None
         return listener
 
-    def _await_calls(
-        self,
-        expected: set[int],
-        near: set[int],
-        listener: socket.socket,
-        local_listener: socket.socket | None,
-        key: bytes,
+    def _await_knock(
+        self, listener: socket.socket, deadline: float, expected: set[int], listen: Callable[[], None]
     ) -> None:
-        deadline = time.monotonic() + CONNECT_SECONDS
-        while expected:
-            listener.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                accepted = accept(listener, self._me, key)
-            except TimeoutError:
+        """Return when somebody knocks; PeerGone when nobody has in time."""
+        poll = select.poll()
+        for descriptor in (listener.fileno(), *self._watched):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            left = deadline - time.monotonic()
+            ready = dict(poll.poll(max(0.0, left) * 1000))
+            if listener.fileno() in ready:
+                return
+            if ready:
+                listen()
+            if left <= 0:
                 msg = (
                     f"worker {self._me} waited {CONNECT_SECONDS:g} s in vain for workers {sorted(expected)} to connect"
                 )
-                raise PeerGone(msg) from None
-            if accepted is None:
-                continue
-            connection, peer = accepted
-            if peer not in expected:
-                connection.close()
-                continue
-            expected.discard(peer)
-            ring = None
-            if peer in near:
-                ring = agreement.answer(connection, local_listener, self._inbox, key, peer, self._note)
-            self._add(peer, connection, ring, near)
+                raise PeerGone(msg)
+
+    def _answer(
+        self,
+        listener: socket.socket,
+        expected: set[int],
+        near: set[int],
+        local_listener: socket.socket | None,
+        key: bytes,
+    ) -> None:
+        """Let in who knocks, if it is one that we expect."""
+        listener.settimeout(KNOCK_SECONDS)
+        accepted = None
+        with contextlib.suppress(TimeoutError):  # whoever knocked has gone again
+            accepted = accept(listener, self._me, key)
+        if accepted is None:
+            return
+        connection, peer = accepted
+        if peer not in expected:
+            connection.close()
+            return
+        expected.discard(peer)
+        ring = None
+        if peer in near:
+            ring = agreement.answer(connection, local_listener, self._inbox, key, peer, self._note)
+        self._add(peer, connection, ring, near)
 
     def _add(self, peer: int, connection: socket.socket, ring: RingChannel | None, near: set[int]) -> None:
         if ring is not None:

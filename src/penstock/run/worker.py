@@ -111,7 +111,9 @@ class Worker:
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
         try:
-            self._links.open(listener, self._deployment.workers, key)
+            if self._control is not None:
+                self._links.watch(self._control.fileno())
+            self._links.open(listener, self._deployment.workers, key, self._listen)
             self._open_tasks()
             self._loop()
             self._report(_now_us())
@@ -200,8 +202,6 @@ class Worker:
                 )
             self._machine.wants_wake(t, task.wake_at())
         self._links.watch(self._alarm.fileno())
-        if self._control is not None:
-            self._links.watch(self._control.fileno())
         self._report_at_us = self.meters.started_us + int(settings.interval_s * 1e6)
 
     def _loop(self) -> None:

@@ -57,9 +57,12 @@ def answer(
         read_exactly(connection, 1)
         return None
     connection.sendall(RING)
+    poll = select.poll()
+    for door in (connection, local_listener):
+        poll.register(door.fileno(), select.POLLIN)
     for _ in range(KNOCKS_MAX):
-        ready, _, _ = select.select([connection, local_listener], [], [], HANDSHAKE_SECONDS)
-        if connection in ready:
+        ready = dict(poll.poll(HANDSHAKE_SECONDS * 1000))
+        if connection.fileno() in ready:
             read_exactly(connection, 1)  # raises where the caller has gone
             tell(f"worker {peer} of this machine does without shared memory")
             return None
