@@ -18,8 +18,6 @@ from penstock.run.dataflow import Dataflow
 from penstock.run.layout import WorkerShare
 from penstock.run.routing import Router
 
-STRAIGHT = True
-
 
 class Packet(NamedTuple):
     """A batch on its way, and when the oldest of its rows left its source."""
@@ -113,6 +111,6 @@ def out_streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, 
                     tasks=dataflow.operator(operator).tasks,
                 )
                 edges = [number[task, target, port] for target in targets]
-                straight = STRAIGHT and router.looks_into_rows and not all(router.local)
+                straight = router.looks_into_rows and not all(router.local)
                 found.setdefault(read.output, []).append(OutStream(router, edges, straight))
     return found
