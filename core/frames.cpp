@@ -94,16 +94,20 @@ bool FrameReader::received(size_t bytes, std::vector<Frame>& frames) {
 }
 
 bool FrameReader::check(const FrameHead& head) {
-    if (head.kind < FRAME_DATA || head.kind > FRAME_EPOCH) {
-        fault_ = "a frame of unknown kind " + std::to_string(head.kind) + " arrived; the peer speaks another version";
-    } else if (head.edge >= edges_) {
-        fault_ = "a frame names edge " + std::to_string(head.edge) + "; this job has " + std::to_string(edges_);
-    } else if (head.length > BODY_BYTES_MAX || head.length % IMAGE_ALIGNMENT != 0 ||
-               (head.length > 0) != (head.kind == FRAME_DATA)) {
-        fault_ = "a frame of kind " + std::to_string(head.kind) + " claims " + std::to_string(head.length) +
-                 " bytes; the limit is " + std::to_string(BODY_BYTES_MAX) + " in multiples of 64";
-    }
+    fault_ = frame_fault(head, edges_);
     return fault_.empty();
+}
+
+std::string frame_fault(const FrameHead& head, uint32_t edges) {
+    if (head.kind < FRAME_DATA || head.kind > FRAME_EPOCH)
+        return "a frame of unknown kind " + std::to_string(head.kind) + " arrived; the peer speaks another version";
+    if (head.edge >= edges)
+        return "a frame names edge " + std::to_string(head.edge) + "; this job has " + std::to_string(edges);
+    if (head.length > BODY_BYTES_MAX || head.length % IMAGE_ALIGNMENT != 0 ||
+        (head.length > 0) != (head.kind == FRAME_DATA))
+        return "a frame of kind " + std::to_string(head.kind) + " claims " + std::to_string(head.length) +
+               " bytes; the limit is " + std::to_string(BODY_BYTES_MAX) + " in multiples of 64";
+    return {};
 }
 
 }  // namespace penstock

@@ -39,6 +39,9 @@ inline constexpr size_t BLOCK_BYTES = size_t{256} << 10;  // small enough to sta
 inline constexpr size_t LARGE_BYTES = BLOCK_BYTES / 2;     // frames that get a block of their own
 inline constexpr size_t POOL_BYTES_MAX = size_t{16} << 20;  // what the pool keeps for the next frames
 
+// Why a head is none of a job with so many edges; empty where it is one.
+std::string frame_fault(const FrameHead& head, uint32_t edges);
+
 // Aligned memory that is counted by shared_ptr.
 struct Block {
     explicit Block(size_t bytes);

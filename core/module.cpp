@@ -11,6 +11,8 @@ void bind_kernels(nanobind::module_&);
 void bind_timer(nanobind::module_&);
 void bind_socket(nanobind::module_&);
 void bind_region(nanobind::module_&);
+void bind_ring(nanobind::module_&);
+void bind_ring_frames(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
@@ -24,4 +26,6 @@ NB_MODULE(_core, module) {
     penstock::bind_timer(module);
     penstock::bind_socket(module);
     penstock::bind_region(module);
+    penstock::bind_ring(module);
+    penstock::bind_ring_frames(module);
 }

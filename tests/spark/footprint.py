@@ -1,7 +1,8 @@
-"""What a job may leave behind: threads, listening sockets, temporary folders of this process and its workers."""
+"""What a job may leave behind: threads, listening sockets, segments, temporary folders, here and in its workers."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -27,6 +28,7 @@ class Footprint:
         held |= {f"folder {path}" for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")}
         for pid in [os.getpid(), *python_workers()]:
             held |= {f"listening {pid} {port}" for port in _listening(pid)}
+            held |= {f"segment {pid} {link}" for link in _open_files(pid) if "memfd:penstock" in link}
         return held
 
 
@@ -55,10 +57,20 @@ def _is_below(process: int, ancestor: int, parent_of: dict[int, int]) -> bool:
     return False
 
 
+def _open_files(pid: int) -> set[str]:
+    """What a process's descriptors lead to."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(entry.readlink()))
+    return found
+
+
 def _listening(pid: int) -> set[int]:
     """Ports on which a process listens."""
+    sockets = _open_files(pid)
     try:
-        sockets = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
         lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return set()

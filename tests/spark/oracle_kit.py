@@ -42,6 +42,7 @@ class Case:
     workers: int
     rows_max: int
     from_frame: bool = False
+    transport: str = "ring"
 
     def table(self, salt: int = 0) -> pa.RecordBatch:
         """Random rows: nulls everywhere but in `n`, repeated values, NaN and both zeros, times that go back a little.
@@ -78,6 +79,7 @@ cases = st.builds(
     workers=st.integers(1, SLOTS),
     rows_max=st.sampled_from([1, 3, 64, 10_000]),
     from_frame=st.booleans(),
+    transport=st.sampled_from(["ring", "socket"]),
 )
 
 
@@ -137,7 +139,13 @@ class Questions:
 
     def check(self) -> None:
         """Run the topology once and compare every sink's rows with Spark SQL's."""
-        found = self.topology.run(self.spark, rows_max=self.case.rows_max, take_last_slot=True, **self._placing())
+        found = self.topology.run(
+            self.spark,
+            rows_max=self.case.rows_max,
+            transport=self.case.transport,
+            take_last_slot=True,
+            **self._placing(),
+        )
         faults = {}
         for name, sql in self.expected.items():
             ours = found[name]

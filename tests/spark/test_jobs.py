@@ -74,6 +74,23 @@ def test_word_count_equals_a_counter(spark: SparkSession, workers: int) -> None:
     assert as_counter(run_topology(words_topology(), spark, scheduler="even", workers=workers)) == EXPECTED
 
 
+@pytest.mark.parametrize("transport", ["socket", "ring"])
+def test_workers_of_one_machine_use_the_transport_that_was_asked_for(
+    spark: SparkSession, footprint: Footprint, transport: str
+) -> None:
+    with start_topology(words_topology(), spark, scheduler="even", workers=3, transport=transport) as job:
+        assert as_counter(job.result) == EXPECTED
+        links = job.metrics("links").to_pylist()
+    assert {row["transport"] for row in links} == {transport}
+    assert {row["worker"] for row in links} == {0, 1, 2}
+    footprint.assert_gone()
+
+
+def test_an_unknown_transport_is_refused_before_anything_starts(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInput, match="unknown transport 'shm'; known: auto, socket, ring"):
+        start_topology(words_topology(), spark, transport="shm")
+
+
 def test_two_executors_are_two_nodes(spark: SparkSession) -> None:
     with start_topology(words_topology(), spark, scheduler="even", workers=3) as job:
         job.wait()
@@ -209,8 +226,10 @@ def test_a_user_exception_is_one_error_that_names_everything(spark: SparkSession
     footprint.assert_gone()
 
 
-def test_a_killed_worker_is_named(spark: SparkSession, footprint: Footprint) -> None:
-    with start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1) as job:
+@pytest.mark.parametrize("transport", ["socket", "ring"])
+def test_a_killed_worker_is_named(spark: SparkSession, footprint: Footprint, transport: str) -> None:
+    options = {"scheduler": "even", "workers": 3, "interval_s": 0.1, "transport": transport}
+    with start_topology(endless_topology(), spark, **options) as job:  # type: ignore[arg-type] # each is what it names
         assert wait_until(lambda: rows_flow(job), seconds=60)
         victim = job.workers[1]
         os.kill(victim.pid, signal.SIGKILL)

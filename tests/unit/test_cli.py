@@ -67,6 +67,10 @@ def assert_one_line(outcome: Outcome, *parts: str) -> None:
         assert part in lines[0]
 
 
+def test_run_refuses_an_unknown_transport_before_spark_starts(run: Run) -> None:
+    assert_one_line(run("run", "routes", "--transport", "shm"), "unknown transport 'shm'", "auto, socket, ring")
+
+
 def test_place_prints_the_plan_itself_as_json(run: Run, tmp_path: Path) -> None:
     outcome = run("place", topology_file(tmp_path), "2x4", "--scheduler", "even", "--format", "json")
     assert outcome.status == 0

@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput
 from penstock.model.topology import GROUPINGS
 from penstock.run.dataflow import Grouping
 from penstock.run.routing import Router
+from penstock.run.wire import codec_of
 
 keys = st.one_of(st.none(), st.text(max_size=3))
 tables = st.lists(st.tuples(keys, st.integers(-5, 5)), max_size=120)
@@ -45,6 +46,20 @@ def test_every_row_goes_to_exactly_one_target(kind: str, batches: list, targets:
             assert part.num_rows
             sent.update(zip(*(column.to_pylist() for column in part.columns), strict=True))
     assert sent == Counter(row for rows in batches for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["fields", "direct", "partial-key"])
+@given(batches=st.lists(tables, max_size=4), targets=st.integers(2, 5))
+def test_images_hold_what_the_batches_would(kind: str, batches: list, targets: int) -> None:
+    batched, imaged = router(kind, targets), router(kind, targets)
+    assert imaged.looks_into_rows
+    for rows in batches:
+        batch = batch_of(rows)
+        codec = codec_of(batch.schema)
+        parts = {position: image.open(codec) for position, image in imaged.route_images(batch)}
+        expected = dict(batched.route(batch))
+        assert parts.keys() == expected.keys()
+        assert all(parts[position].equals(expected[position]) for position in parts)
 
 
 @given(rows=tables.filter(bool), targets=st.integers(1, 5))

@@ -1,4 +1,4 @@
-"""Whole workers with real sockets between them: answers, deadlock, memory, draining, cancelling, errors, metrics."""
+"""Whole workers over sockets and over rings: answers, deadlock, memory, draining, cancelling, errors, metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker_kit import LocalJob
+from worker_kit import PATIENCE_SECONDS, LocalJob
 
 import penstock as ps
+from penstock._core import NoSharedMemory, RingSegment
+from penstock.errors import InvalidInput
+from penstock.run import links
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.layout import RunSettings
 from penstock.run.worker import Cancelled, TaskFault
 
+both_transports = pytest.mark.parametrize("transport", ["socket", "ring"])
 TEXT = ["the cat sat", "the dog sat", "a cat", "", "the end"]
 
 
@@ -37,18 +41,27 @@ def counted(job: LocalJob) -> dict[object, object]:
     return {row["word"]: row["count"] for row in job.rows("out")}
 
 
+@both_transports
 @settings(max_examples=25)
 @given(lines=st.integers(0, 300), workers=st.integers(1, 8), rows_max=st.integers(1, 10_000), data=st.data())
-def test_word_count_is_the_same_on_any_plan(lines: int, workers: int, rows_max: int, data: st.DataObject) -> None:
+def test_word_count_is_the_same_on_any_plan(
+    transport: str, lines: int, workers: int, rows_max: int, data: st.DataObject
+) -> None:
     flow = words(lines).build()
     place = {f"{o.name}/{i}": data.draw(st.integers(0, workers - 1)) for o in flow.operators for i in range(o.tasks)}
     linger_ms = data.draw(st.sampled_from((0.0, 0.0, 0.3, 2.0)))
     window = data.draw(st.integers(1, 5000))
-    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, linger_ms=linger_ms, window_bytes=window))
+    job = LocalJob(
+        flow,
+        workers,
+        place,
+        RunSettings(rows_max=rows_max, linger_ms=linger_ms, window_bytes=window, transport=transport),
+    )
     assert counted(job.run()) == expected(lines)
 
 
-def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock() -> None:
+@both_transports
+def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock(transport: str) -> None:
     # Two workers, each with a source that feeds the other's filter: data flows in a circle between the workers.
     top = ps.Topology("circle")
     numbers = ps.io.generator(lambda task, n: ((i,) for i in range(task, 4000, n)), "i bigint")
@@ -62,11 +75,12 @@ def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock() -> N
     seen: list[int] = []
     stream.sink("c", ps.io.callback(slow), tasks=1)
     place = {"a/0": 0, "b/1": 0, "a/1": 1, "b/0": 1, "c/0": 0}
-    LocalJob(top.build(), 2, place, RunSettings(rows_max=64, window_bytes=1)).run()
+    LocalJob(top.build(), 2, place, RunSettings(rows_max=64, window_bytes=1, transport=transport)).run()
     assert sorted(seen) == list(range(4000))
 
 
-def test_overload_keeps_queues_within_their_windows() -> None:
+@both_transports
+def test_overload_keeps_queues_within_their_windows(transport: str) -> None:
     # The source could produce for ever; the sink takes a little at a time. What waits must not grow with what was made.
     top = ps.Topology("flood")
     batch = pa.RecordBatch.from_pydict({"i": list(range(1000))})
@@ -90,14 +104,17 @@ def test_overload_keeps_queues_within_their_windows() -> None:
     taken = 0
     top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow), tasks=1)
     window = 40_000
-    job = LocalJob(top.build(), 2, {"a/0": 0, "b/0": 1}, RunSettings(rows_max=1000, window_bytes=window))
+    job = LocalJob(
+        top.build(), 2, {"a/0": 0, "b/0": 1}, RunSettings(rows_max=1000, window_bytes=window, transport=transport)
+    )
     job.run()
     assert taken == 500_000
     assert largest <= window + 8_200  # one batch may overdraw the window
     assert ahead * 8 <= 2 * (window + 8_200) + 1_000_000  # plus what the kernel's socket buffers hold
 
 
-def test_stop_drains_what_was_read() -> None:
+@both_transports
+def test_stop_drains_what_was_read(transport: str) -> None:
     top = ps.Topology("endless")
     emitted: list[int] = []
 
@@ -111,7 +128,7 @@ def test_stop_drains_what_was_read() -> None:
     started = threading.Event()
     source = ps.io.generator(endless, "i bigint", bounded=False)
     top.source("a", source).filter(lambda row: row.i % 2 == 0, tasks=2).sink("out", ps.io.collect())
-    job = LocalJob(top.build(), 2).start()
+    job = LocalJob(top.build(), 2, settings=RunSettings(transport=transport)).start()
     assert started.wait(60)
     for control in job.controls:
         control.say("stop")
@@ -123,7 +140,8 @@ def test_stop_drains_what_was_read() -> None:
     assert len(emitted) - 2 * len(got) <= 2 + 4096  # at most the batch that the source was filling is not sent
 
 
-def test_cancel_ends_at_once() -> None:
+@both_transports
+def test_cancel_ends_at_once(transport: str) -> None:
     top = ps.Topology("endless")
     started = threading.Event()
 
@@ -133,7 +151,7 @@ def test_cancel_ends_at_once() -> None:
             yield (i,)
 
     top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard(), tasks=1)
-    job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}).start()
+    job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}, RunSettings(transport=transport)).start()
     assert started.wait(60)
     for control in job.controls:
         control.say("cancel")
@@ -155,7 +173,8 @@ def test_a_sink_that_learns_of_the_cancel_first_is_not_a_failed_task(tasks: int 
         LocalJob(top.build(), 1, deliver=told).run()
 
 
-def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
+@both_transports
+def test_a_failing_function_names_operator_task_worker_node_and_row(transport: str) -> None:
     top = ps.Topology("fails")
 
     def reciprocal(row: ps.Row) -> tuple[float]:
@@ -164,15 +183,16 @@ def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
     numbers = ps.io.generator(lambda task, n: [(2,), (1,), (0,)], "i bigint")
     top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect(), tasks=1)
     with pytest.raises(TaskFault) as caught:
-        LocalJob(top.build(), 2, {"a/0": 0, "invert/0": 1, "out/0": 0}).run()
+        LocalJob(top.build(), 2, {"a/0": 0, "invert/0": 1, "out/0": 0}, RunSettings(transport=transport)).run()
     text = str(caught.value)
     for part in ("'invert'", "task 0", "worker 1", "'n1'", "division by zero", "i=0"):
         assert part in text, text
     assert "reciprocal" in caught.value.trace
 
 
-def test_metrics_count_what_flowed_and_say_where() -> None:
-    job = LocalJob(words(1000).build(), 3).run()
+@both_transports
+def test_metrics_count_what_flowed_and_say_where(transport: str) -> None:
+    job = LocalJob(words(1000).build(), 3, settings=RunSettings(transport=transport)).run()
     tasks = [row for control in job.controls for t in control.tables for row in t["tasks"].to_pylist()]
     edges = [row for control in job.controls for t in control.tables for row in t["edges"].to_pylist()]
     latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
@@ -184,6 +204,90 @@ def test_metrics_count_what_flowed_and_say_where() -> None:
     assert {row["node"] for row in tasks} == {"n0", "n1", "n2"}
     assert all(row["latency_us"] >= 0 for row in latency)
     assert {row["task"] for row in latency} == {"count1/0", "count1/1"}  # where the sink is attached
+    told = [row for control in job.controls for t in control.tables for row in t["links"].to_pylist()]
+    assert {row["transport"] for row in told} == {transport}
+    assert {(row["worker"], row["peer"]) for row in told} >= {(0, 1), (1, 0)}
+    assert sum(row["frames"] for row in told) > 0
+    assert all(row["blocked_us"] >= 0 for row in told)
+
+
+@both_transports
+def test_a_worker_that_waits_for_its_peers_to_finish_hears_a_cancel(transport: str) -> None:
+    top = ps.Topology("late")
+    begun, never = threading.Event(), threading.Event()
+
+    def stuck(batch: pa.RecordBatch) -> None:
+        begun.set()
+        never.wait(PATIENCE_SECONDS)
+
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.callback(stuck), tasks=1)
+    job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}, RunSettings(transport=transport)).start()
+    assert begun.wait(PATIENCE_SECONDS)
+    job.controls[0].say("cancel")  # it has nothing left to do but to say goodbye
+    job.threads[0].join(PATIENCE_SECONDS)
+    assert isinstance(job.errors[0], Cancelled)
+    never.set()
+    job.join()
+
+
+def test_a_worker_that_waits_to_be_called_hears_a_cancel() -> None:
+    job = LocalJob(words(10).build(), 2)
+    job.threads[1].start()  # worker 0, which would call it, never comes
+    job.controls[1].say("cancel")
+    job.threads[1].join(PATIENCE_SECONDS / 4)
+    assert not job.threads[1].is_alive()
+    assert isinstance(job.errors[1], Cancelled)
+    job.threads[0].start()  # too late
+    job.join()
+    assert isinstance(job.errors[0], ConnectionError)
+
+
+def test_blocked_sends_are_metered_on_both_transports() -> None:
+    """Far more in one batch than a ring or the kernel's buffers hold, to a worker that is busy."""
+    for transport in ("socket", "ring"):
+        top = ps.Topology("blocked")
+        batch = pa.record_batch({"x": pa.array([b"x" * 1_000_000] * 32, pa.binary())})
+        held = threading.Event()
+        source = ps.io.generator(lambda task, n, batch=batch: [batch] * 4, "x binary")
+        top.source("a", source).sink("out", ps.io.callback(lambda got, held=held: held.wait(0.02)), tasks=1)
+        settings = RunSettings(transport=transport, window_bytes=1 << 28)
+        job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}, settings).run()
+        told = [row for control in job.controls for t in control.tables for row in t["links"].to_pylist()]
+        assert sum(row["blocked_us"] for row in told if row["worker"] == 0) > 0, transport
+
+
+def no_segment(*_: object, **__: object) -> RingSegment:
+    msg = "no memory is left"
+    raise NoSharedMemory(msg)
+
+
+def test_without_shared_memory_the_job_runs_over_sockets_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[int] = []
+
+    def one_segment_only(capacity: int, *, producers: int) -> RingSegment:
+        """The first worker gets its inbox, the others find no memory."""
+        made.append(1)
+        return RingSegment(capacity, producers=producers) if len(made) == 1 else no_segment()
+
+    monkeypatch.setattr(links, "RingSegment", one_segment_only)
+    job = LocalJob(words(300).build(), 3).run()
+    assert counted(job) == expected(300)
+    rows = [row for control in job.controls for t in control.tables for row in t["links"].to_pylist()]
+    assert {row["transport"] for row in rows} == {"socket"}
+    assert "no memory is left; sockets are used instead" in caplog.text
+
+
+def test_a_ring_that_was_asked_for_and_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "RingSegment", no_segment)
+    with pytest.raises(InvalidInput, match=r"no memory is left; give transport 'auto'"):
+        LocalJob(words(300).build(), 2, settings=RunSettings(transport="ring")).run()
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="unknown transport 'carrier pigeon'; known: auto, socket, ring"):
+        RunSettings(transport="carrier pigeon")
 
 
 def test_latency_is_metered_at_a_sink_with_tasks_of_its_own_too() -> None:

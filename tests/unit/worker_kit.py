@@ -1,4 +1,4 @@
-"""Workers of one job as threads of this process, with real sockets between them."""
+"""Workers of one job as threads of this process, with real sockets or rings between them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
+from penstock.run.host import own_identity
 from penstock.run.layout import RunSettings, task_ids
 from penstock.run.links import WorkerPlace
 from penstock.run.worker import Deployment, Worker
@@ -63,7 +64,8 @@ class LocalJob:
         default = {task: i % workers for i, task in enumerate(tasks)}
         given = {task: rule(task) for task in tasks} if rule else dict(worker_of or default)  # type: ignore[call-overload]
         listeners = [listen("127.0.0.1") for _ in range(workers)]
-        places = tuple(WorkerPlace(w, f"n{w}", "127.0.0.1", s.getsockname()[1]) for w, s in enumerate(listeners))
+        here = own_identity()
+        places = tuple(WorkerPlace(w, f"n{w}", "127.0.0.1", s.getsockname()[1], here) for w, s in enumerate(listeners))
         deployment = Deployment("test", places, given, settings or RunSettings())
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
         self.errors: list[BaseException | None] = [None] * workers

@@ -36,6 +36,7 @@ LARGE, SMALL = 10_000, 1_000  # words in a batch
 CHAIN_LENGTHS = (1, 2, 4, 8, 16)
 CHAIN_ROWS = 1_000  # in a batch
 METERING_PAIRS = 6
+TRANSPORTS = ("ring", "socket")
 ROUNDS, ROUNDS_QUICK = 5, 2
 
 
@@ -49,6 +50,7 @@ class Case:
     run: Run
     rival: str = ""  # the peers' case that it is compared with
     aim: float | None = None  # least ratio to the rival
+    transport: str | None = None  # between our two workers
 
 
 def main(quick: bool = False, progress: Progress = lambda message: None) -> dict[str, list[Row]]:
@@ -86,8 +88,8 @@ def _cases(path: Path, lines: list[str], quick: bool) -> list[Case]:
     large, small = jobs.line_batches(lines, LARGE), jobs.line_batches(lines, SMALL)
     built_in, function, each_word = jobs.split_built_in, jobs.split_by_function, jobs.split_and_map
 
-    def ours(batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit) -> Run:
-        return partial(_word_count, batches, words, split, emit, RunSettings())
+    def ours(batches: list[pa.RecordBatch], words: int, split: jobs.Split, emit: Emit, transport: str = "ring") -> Run:
+        return partial(_word_count, batches, words, split, emit, RunSettings(transport=transport))
 
     def peer(engine: Peer, case: str, words: int, lines_a_batch: int) -> Run:
         return partial(measured, engine, case, path, words, lines_a_batch)
@@ -105,12 +107,27 @@ def _cases(path: Path, lines: list[str], quick: bool) -> list[Case]:
         ("one update per word", ours(large, 8 * million, built_in, "each"), 1.0),
     ]
     cases = [
-        Case("throughput", grouped[0][0], "penstock", grouped[0][1], "grouped", grouped[0][2]),
+        Case("throughput", grouped[0][0], "penstock", grouped[0][1], "grouped", grouped[0][2], "ring"),
         Case("throughput", "grouped by hand", "bytewax", peer(BYTEWAX, "grouped", 6 * million, 1_000), "grouped"),
-        Case("throughput", grouped[1][0], "penstock", grouped[1][1], "grouped", grouped[1][2]),
-        *(Case("throughput", what, "penstock", run, "record", aim) for what, run, aim in record),
+        Case("throughput", grouped[1][0], "penstock", grouped[1][1], "grouped", grouped[1][2], "ring"),
+        *(
+            Case(
+                "throughput",
+                what,
+                "penstock",
+                ours(rows, count * million, built_in, "changes", "socket"),
+                "grouped",
+                None,
+                "socket",
+            )
+            for what, rows, count in ((grouped[0][0], large, 20), (grouped[1][0], small, 10))
+        ),
+        *(Case("throughput", what, "penstock", run, "record", aim, "ring") for what, run, aim in record),
         Case("throughput", "one update per word", "bytewax", peer(BYTEWAX, "record", million // 2, 100), "record"),
-        Case("latency", at_rate, "penstock", partial(_probe, seconds, lines), "latency"),
+        *(
+            Case("latency", at_rate, "penstock", partial(_probe, seconds, lines, transport), "latency", None, transport)
+            for transport in TRANSPORTS
+        ),
         Case("latency", at_rate, "bytewax", peer(BYTEWAX, "latency", probe_words, 1), "latency"),
         *(Case("chain", str(n), "penstock", partial(_chained, lines, 2 * million, n)) for n in CHAIN_LENGTHS),
         Case("metering", "built-in, 1,000-word batches", "penstock", partial(_metering_pairs, small, 2 * million)),
@@ -134,7 +151,7 @@ def _measure(cases: list[Case], rounds: int, progress: Progress) -> tuple[dict[C
     skipped: dict[str, str] = {}
     for number in range(rounds):
         for case in cases:
-            title = f"{case.engine}, {case.what}"
+            title = ", ".join(part for part in (case.engine, case.what, case.transport) if part)
             if title in skipped:
                 continue
             progress(f"round {number + 1} of {rounds}: {case.section}: {title}")
@@ -160,14 +177,30 @@ def _word_count(
     return {"words_per_s": counted / timed.seconds, "cpu_ns_per_word": timed.cpu_seconds / counted * 1e9}
 
 
-def _probe(seconds: float, lines: list[str]) -> Measured:
+def transport_latency(
+    rounds: int = ROUNDS, seconds: float = 3.0, progress: Progress = lambda message: None
+) -> list[Row]:
+    """Word count through two workers at 20,000 words/s, over rings and over sockets by turns; rows as in the bench."""
+    lines, at_rate = jobs.make_lines(), "20,000 words/s, a row function"
+    cases = [
+        Case("latency", at_rate, "penstock", partial(_probe, seconds, lines, transport), "latency", None, transport)
+        for transport in TRANSPORTS
+    ]
+    found, _ = _measure(cases, rounds, progress)
+    return _latency(cases, found)
+
+
+def _probe(seconds: float, lines: list[str], transport: str) -> Measured:
     vocabulary = sorted({word for line in lines for word in line.split()})
     late: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     dataflow = jobs.probe(
         PROBE_WORDS_PER_SECOND, seconds, lambda batch: late.append(jobs.lateness_us(batch)), vocabulary
     )
     timed: Timed = timed_run(
-        dataflow, jobs.paired(dataflow), at_end=lambda: np.concatenate(late).tolist() if late else []
+        dataflow,
+        jobs.paired(dataflow),
+        RunSettings(transport=transport),
+        at_end=lambda: np.concatenate(late).tolist() if late else [],
     )
     times = np.array([time for answer in timed.answers for time in answer])  # type: ignore[attr-defined]
     p50, p99 = np.percentile(times, [50, 99])
@@ -229,6 +262,7 @@ def _throughput(cases: list[Case], found: dict[Case, list[Measured]]) -> list[Ro
             {
                 "instance": case.what,
                 "engine": case.engine,
+                "transport": case.transport,
                 "words_per_s": rate,
                 "least": min(rates),
                 "most": max(rates),
@@ -247,6 +281,7 @@ def _latency(cases: list[Case], found: dict[Case, list[Measured]]) -> list[Row]:
         {
             "instance": case.what,
             "engine": case.engine,
+            "transport": case.transport,
             "p50_ms": _median(found[case], "p50_ms"),
             "p99_ms": _median(found[case], "p99_ms"),
             "least_p50_ms": min(answer["p50_ms"] for answer in found[case]),

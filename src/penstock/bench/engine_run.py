@@ -1,7 +1,7 @@
 """A dataflow on worker processes of this machine, timed: what Spark launches, without Spark's start-up in the figures.
 
-The processes run the same `Worker` over the same sockets as in a Spark job. Time counts from the moment at which all
-workers are connected and ready to that at which the last one has finished.
+The processes run the same `Worker` over the same rings or sockets as in a Spark job. Time counts from the moment at
+which all workers are connected and ready to that at which the last one has finished.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
+from penstock.run.host import own_identity
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
 from penstock.run.meters import percentile
@@ -77,7 +78,8 @@ def timed_run(
     count = max(worker_of.values()) + 1
     context = multiprocessing.get_context("fork")
     listeners = [listen("127.0.0.1") for _ in range(count)]
-    places = tuple(WorkerPlace(w, "local", "127.0.0.1", s.getsockname()[1]) for w, s in enumerate(listeners))
+    here = own_identity()
+    places = tuple(WorkerPlace(w, "local", "127.0.0.1", s.getsockname()[1], here) for w, s in enumerate(listeners))
     deployment = Deployment("bench", places, worker_of, settings or RunSettings())
     key, ready = secrets.token_bytes(32), context.Barrier(count)
     pipes = [context.Pipe(duplex=False) for _ in range(count)]

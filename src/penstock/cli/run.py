@@ -47,16 +47,20 @@ def register(app: typer.Typer) -> None:
             int | None,
             typer.Option("--prometheus", metavar="PORT", help="Serve metrics at localhost:PORT/metrics; 0 picks one."),
         ] = None,
+        transport: Annotated[
+            str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
+        ] = "auto",
         seed: SeedOption = 0,
         output: FormatOption = Format.table,
     ) -> None:
         """Run APP on Spark and show its answer and figures."""
         from penstock.apps.runnable import find_runnable
-        from penstock.deploy import local_session, newest_rows, start_topology
+        from penstock.deploy import local_session, newest_rows, require_transport, start_topology
         from penstock.model.files import read_plan
         from penstock.optimise.place import find_scheduler
 
         find_scheduler(scheduler)
+        require_transport(transport)
         if duration is not None and not 0 < duration < 1e9:
             msg = f"--duration is {duration:g}; it must be above 0 seconds"
             raise InvalidInput(msg)
@@ -72,6 +76,7 @@ def register(app: typer.Typer) -> None:
             began = time.monotonic()
             options: dict[str, Any] = {"scheduler": scheduler, "plan": given, "workers": workers, "seed": seed}
             options |= {"metrics": None if metrics is None else str(metrics), "prometheus_port": prometheus}
+            options["transport"] = transport
             with start_topology(topology, spark, **options) as job:
                 if job.prometheus_url is not None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)

@@ -10,7 +10,7 @@ from penstock.deploy.job import Job
 from penstock.deploy.preview import newest_rows
 from penstock.deploy.profile_builder import build_profile, require_metric_log
 from penstock.deploy.session import local_session
-from penstock.deploy.submit import run_topology, start_topology
+from penstock.deploy.submit import require_transport, run_topology, start_topology
 
 __all__ = [
     "Job",
@@ -19,6 +19,7 @@ __all__ = [
     "local_session",
     "newest_rows",
     "require_metric_log",
+    "require_transport",
     "run_topology",
     "start_topology",
 ]

@@ -30,6 +30,7 @@ from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import make_plan, place
 from penstock.run.dataflow import Dataflow
+from penstock.run.host import identity
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
 from penstock.run.worker import Deployment
@@ -97,7 +98,10 @@ def bind(
     else:
         plan = make_placement(dataflow, {name: len(workers) for name, workers in workers_on.items()}, placing)
     plan = pinned(plan, dataflow, nodes, workers_on, placing.profile)
-    places = tuple(WorkerPlace(i, nodes[i], hello.host, hello.port) for i, hello in enumerate(hellos))
+    places = tuple(
+        WorkerPlace(i, nodes[i], hello.host, hello.port, identity(hello.boot_id, hello.ipc))
+        for i, hello in enumerate(hellos)
+    )
     worker_of = {task: workers_on[slot.node][slot.worker] for task, slot in plan.assignment.items()}
     return Deployment(job, places, worker_of, settings), plan
 

@@ -40,6 +40,11 @@ _COUNTERS = (  # name, column, unit of the column in the metric's unit, help
     ("runs", "runs", 1, "Calls of the task's code"),
     ("blocked_seconds", "blocked_us", 1e-6, "Time without credit to emit"),
 )
+_LINK_COUNTERS = (
+    ("frames", "frames", 1, "Frames sent to the other worker"),
+    ("bytes", "bytes", 1, "Bytes sent to the other worker"),
+    ("blocked_seconds", "blocked_us", 1e-6, "Time for which the transport took nothing more"),
+)
 _GAUGES = (
     ("queue_batches", "Batches that wait for the task"),
     ("queue_bytes", "Bytes that wait for the task"),
@@ -57,6 +62,7 @@ class JobCollector:
         sums = self._sums()
         yield from self._of_tasks(sums)
         yield from self._of_edges(sums)
+        yield from self._of_links(sums)
         yield self._latency(sums)
 
     def _of_tasks(self, sums: Sums) -> Iterator[Metric]:
@@ -80,6 +86,15 @@ class JobCollector:
             counter = CounterMetricFamily(f"penstock_edge_{name}", told, labels=("job", "source", "target"))
             for (source, target), counts in sorted(sums.edges.items()):
                 counter.add_metric((self._job, source, target), counts[name])
+            yield counter
+
+    def _of_links(self, sums: Sums) -> Iterator[Metric]:
+        labels = ("job", "worker", "peer", "transport")
+        for name, column, unit, told in _LINK_COUNTERS:
+            counter = CounterMetricFamily(f"penstock_link_{name}", told, labels=labels)
+            for (worker, peer), counts in sorted(sums.links.items()):
+                values = (self._job, str(worker), str(peer), sums.transports[worker, peer])
+                counter.add_metric(values, counts[column] * unit)
             yield counter
 
     def _latency(self, sums: Sums) -> Metric:

@@ -38,7 +38,7 @@ class Hello:
     pid: int
     ppid: int
     boot_id: str  # equal on the same machine
-    ipc: str  # and equal in the same namespace: what can share memory
+    ipc: str  # and equal in the same namespaces: what can share memory
     python: str
     pyarrow: str
     memory_mb: float  # available on the machine

@@ -1,4 +1,4 @@
-"""The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/` and `latency/`.
+"""The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/`, `latency/` and `links/`.
 
 Rows are buffered and written as whole files, first under a hidden name: a reader, Spark SQL among them, never sees half
 a file while the job runs. The latest rows of each worker and sums since the start stay in memory: for
@@ -22,6 +22,7 @@ from penstock.run.meters import TABLES, percentile
 FLUSH_SECONDS = 10.0
 FLUSH_ROWS = 100_000
 SUMMED = ("cpu_us", "tuples_in", "tuples_out", "bytes_out", "runs", "blocked_us", "interval_us")
+LINK_SUMMED = ("frames", "bytes", "blocked_us")
 NEWEST = ("queue_batches", "queue_bytes", "worker", "node")
 
 
@@ -33,6 +34,8 @@ class Sums:
     newest: dict[str, dict[str, int | str]] = field(default_factory=dict)  # task -> NEWEST
     edges: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (from, to) -> tuples, bytes
     latency: dict[str, Counter[int]] = field(default_factory=dict)  # task -> batches by upper end of the bucket (us)
+    links: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)  # (worker, peer) -> LINK_SUMMED
+    transports: dict[tuple[int, int], str] = field(default_factory=dict)  # (worker, peer) -> ring or socket
     began_us: int | None = None
     ended_us: int = 0
 
@@ -51,6 +54,11 @@ class Sums:
                 counts = self.edges.setdefault((row["source"], row["target"]), {"tuples": 0, "bytes": 0})
                 counts["tuples"] += row["tuples"]
                 counts["bytes"] += row["bytes"]
+            elif name == "links":
+                counts = self.links.setdefault((row["worker"], row["peer"]), dict.fromkeys(LINK_SUMMED, 0))
+                for column in LINK_SUMMED:
+                    counts[column] += row[column]
+                self.transports[row["worker"], row["peer"]] = row["transport"]
             else:
                 self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
 

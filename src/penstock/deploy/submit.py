@@ -61,6 +61,7 @@ def start_topology(
     metrics: str | None = None,
     rows_max: int = 4096,
     interval_s: float = 1.0,
+    transport: str = "auto",
     frames: Mapping[str, DataFrame] | None = None,
     prometheus_port: int | None = None,
     prometheus_host: str = "127.0.0.1",
@@ -69,10 +70,13 @@ def start_topology(
 
     `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
     free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
+    `transport` is how workers of one machine speak: "auto" uses shared memory where there is some and sockets
+    otherwise, "ring" fails where there is none, "socket" never uses it; workers of two machines always use sockets.
     `prometheus_port` serves it to Prometheus at http://127.0.0.1:port/metrics while the job runs; 0 picks a port, which
     `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     require_classic(spark)
+    require_transport(transport)
     dataflow, given = _parts(topology)
     given = {**given, **(frames or {})}
     _require_frames(dataflow, given)
@@ -96,7 +100,7 @@ def start_topology(
     placing = Placing(scheduler, plan, profile, node, seed, theta, per_worker)
     if faults := placing.faults():
         raise InvalidInput(faults)
-    settings = RunSettings(rows_max=rows_max, interval_s=interval_s)
+    settings = RunSettings(rows_max=rows_max, interval_s=interval_s, transport=transport)
     page = None if prometheus_port is None else (prometheus_host, prometheus_port)
     context = spark.sparkContext
     addresses = driver_host(context), bind_address(context)
@@ -104,6 +108,11 @@ def start_topology(
     job = Job(spark, order)
     job.begin()
     return job
+
+
+def require_transport(transport: str) -> None:
+    """Raise InvalidInput for a transport that nobody knows."""
+    RunSettings(transport=transport)
 
 
 def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]:

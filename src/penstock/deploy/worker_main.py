@@ -32,6 +32,7 @@ from penstock.errors import InternalError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
+from penstock.run.host import boot_id, namespaces
 from penstock.run.operators.sinks import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources import SETTING_INPUTS
 from penstock.run.worker import Cancelled, Deployment, TaskFault, Worker
@@ -217,7 +218,7 @@ def _hello(me: int, addresses: list[str], listener: socket.socket) -> Hello:
         pid=os.getpid(),
         ppid=os.getppid(),
         boot_id=boot_id(),
-        ipc=_namespace("ipc"),
+        ipc=namespaces(),
         python=platform.python_version(),
         pyarrow=pa.__version__,
         memory_mb=available_memory_mb(),
@@ -236,20 +237,6 @@ def own_address(spark_address: str, location: str) -> str:
             probe.connect((driver, 9))
             return str(probe.getsockname()[0])
     return host.strip("[]")
-
-
-def boot_id() -> str:
-    """Equal for all processes of one machine, whatever they call it."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return platform.node()
-
-
-def _namespace(kind: str) -> str:
-    try:
-        return str(Path(f"/proc/self/ns/{kind}").readlink())
-    except OSError:
-        return ""
 
 
 def available_memory_mb() -> float:

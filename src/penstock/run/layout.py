@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.errors import InvalidInput
 from penstock.run.dataflow import Dataflow
 from penstock.run.instructions import EdgeLayout, TaskLayout, WorkerLayout
 
 WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges
 WINDOW_BYTES_MIN = 16 * 1024
 WORKER_BYTES = 128 << 20  # what all edges into one worker may hold together
+
+
+TRANSPORTS = ("auto", "socket", "ring")  # auto: rings where memory can be shared; ring: or the job fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,12 @@ class RunSettings:
     window_bytes: int | None = None  # per edge; None: shared out of WORKER_BYTES
     metered: bool = True  # False: nothing is counted, for measuring what counting costs
     interval_s: float = 1.0  # between two rows of the metric log
-    transport: str = "socket"
+    transport: str = "auto"  # between workers of one machine: auto, socket or ring
+
+    def __post_init__(self) -> None:
+        """Refuse a transport that nobody knows."""
+        if self.transport not in TRANSPORTS:
+            raise InvalidInput.unknown_name(kind="transport", name=self.transport, known=TRANSPORTS)
 
 
 @dataclass(frozen=True, slots=True)

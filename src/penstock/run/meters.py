@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+
+from penstock.run.channel.protocol import ChannelStatistics
 
 TASK_COLUMNS = pa.schema(
     [
@@ -51,7 +53,20 @@ LATENCY_COLUMNS = pa.schema(
         pa.field("batches", pa.int64()),
     ]
 )
-TABLES = {"tasks": TASK_COLUMNS, "edges": EDGE_COLUMNS, "latency": LATENCY_COLUMNS}
+LINK_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("interval_us", pa.int64()),
+        pa.field("worker", pa.int32()),
+        pa.field("peer", pa.int32()),
+        pa.field("transport", pa.string()),  # ring or socket
+        pa.field("frames", pa.int64()),
+        pa.field("bytes", pa.int64()),  # to the peer
+        pa.field("waiting_bytes", pa.int64()),
+        pa.field("blocked_us", pa.int64()),  # how long the transport took nothing more (paper 002, section 3)
+    ]
+)
+TABLES = {"tasks": TASK_COLUMNS, "edges": EDGE_COLUMNS, "latency": LATENCY_COLUMNS, "links": LINK_COLUMNS}
 
 SLICE_NS = 5_000_000  # between two readings of the CPU clock
 MEASURE_EVERY = 16  # batches of an edge between two that have their bytes counted, where only the log wants them
@@ -86,6 +101,7 @@ class Meters:
         self.waiting = self.loop + 1  # in place of a task: nothing to do
         self._now = self.loop  # who is at work
         self._since_ns = self._settled_ns = self._cpu_ns = 0
+        self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
         self._row_bytes = [(0.0, 0)] * len(self._edges)  # of each edge: last measured, batches since
         self._clear()
 
@@ -152,9 +168,13 @@ class Meters:
         self.latency[task][bucket_of(latency_us)] += 1
 
     def snapshot(
-        self, now_us: int, queues: Sequence[tuple[int, int]], blocked_us: Sequence[int]
+        self,
+        now_us: int,
+        queues: Sequence[tuple[int, int]],
+        blocked_us: Sequence[int],
+        links: Mapping[int, tuple[str, ChannelStatistics]] | None = None,
     ) -> dict[str, pa.RecordBatch]:
-        """Rows of the three tables for the interval that ends now; counting starts afresh."""
+        """Rows of the tables for the interval that ends now; counting starts afresh."""
         self.settle(at_once=True)
         interval = now_us - self.started_us
         count = len(self._tasks)
@@ -174,10 +194,22 @@ class Meters:
             [now_us] * len(seen), [self._tasks[t] for t, _, _ in seen],
             [upper_end_us(bucket) for _, bucket, _ in seen], [n for _, _, n in seen],
         ]  # fmt: skip
+        rows = {"tasks": columns, "edges": edges, "latency": latency, "links": self._link_columns(now_us, links or {})}
         self._clear()
         self.started_us = now_us
-        rows = {"tasks": columns, "edges": edges, "latency": latency}
         return {name: _batch(TABLES[name], values) for name, values in rows.items()}
+
+    def _link_columns(self, now_us: int, links: Mapping[int, tuple[str, ChannelStatistics]]) -> list[Sequence[object]]:
+        """What each connection has done since the last snapshot; its own counters never start afresh."""
+        before, count = self._links, len(links)
+        now = {peer: (s.frames_sent, s.bytes_sent, s.blocked_ns // 1000) for peer, (_, s) in links.items()}
+        grown = [[a - b for a, b in zip(now[peer], before.get(peer, (0, 0, 0)), strict=True)] for peer in links]
+        self._links = now
+        return [
+            [now_us] * count, [now_us - self.started_us] * count, [self._worker] * count, list(links),
+            [transport for transport, _ in links.values()], [g[0] for g in grown], [g[1] for g in grown],
+            [s.bytes_waiting for _, s in links.values()], [g[2] for g in grown],
+        ]  # fmt: skip
 
 
 class Unmetered(Meters):

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock._core import PreparedImage
 from penstock.run.contract import MAIN
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import WorkerShare
@@ -34,6 +35,9 @@ class Carrier(Protocol):
     def push(self, task: int, edge: int, packet: Packet) -> None:
         """A part of a batch for one edge."""
 
+    def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
+        """Rows of a batch for one edge, not gathered yet."""
+
     def push_watermark(self, edge: int, time_us: int) -> None:
         """Event time for one edge."""
 
@@ -47,6 +51,7 @@ class OutStream:
 
     router: Router
     edges: list[int]
+    straight: bool = False  # rows for other workers are written straight into their rings or sockets
 
 
 class TaskOutputs:
@@ -70,6 +75,9 @@ class TaskOutputs:
             only = stream.router.only
             if only is not None:
                 self._carrier.pass_on(self._task, stream.edges[only], batch, rows, origin_ns)
+            elif stream.straight:
+                for position, image in stream.router.route_images(batch):
+                    self._carrier.push_image(self._task, stream.edges[position], image, origin_ns, batch.schema)
             else:
                 for position, part in stream.router.route(batch):
                     self._carrier.push(self._task, stream.edges[position], Packet(part, origin_ns))
@@ -103,5 +111,6 @@ def out_streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, 
                     tasks=dataflow.operator(operator).tasks,
                 )
                 edges = [number[task, target, port] for target in targets]
-                found.setdefault(read.output, []).append(OutStream(router, edges))
+                straight = router.looks_into_rows and not all(router.local)
+                found.setdefault(read.output, []).append(OutStream(router, edges, straight))
     return found

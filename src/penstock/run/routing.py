@@ -26,6 +26,8 @@ import pyarrow as pa
 from penstock.errors import InvalidInput
 from penstock.run import kernels
 from penstock.run.dataflow import Grouping
+from penstock.run.wire import Routed as RoutedImages
+from penstock.run.wire import route_by_key, route_by_target
 
 Routed = list[tuple[int, pa.RecordBatch]]
 
@@ -82,11 +84,26 @@ class Router:
             case "fields":
                 return _numbered(kernels.partition(batch, self.grouping.columns, len(self.targets)))
             case "direct":
-                return self._direct(batch)
+                return _by_target(batch, self._chosen(batch), len(self.targets))
             case "partial-key":
-                return self._partial_key(batch)
+                return _by_target(batch, self._weighed(batch), len(self.targets))
         msg = f"unknown grouping {kind!r}"
         raise ValueError(msg)
+
+    @property
+    def looks_into_rows(self) -> bool:
+        """Whether the rows of one batch may go to several targets, each by what it holds."""
+        return self.only is None and self.grouping.kind in {"fields", "direct", "partial-key"}
+
+    def route_images(self, batch: pa.RecordBatch) -> RoutedImages:
+        """As `route`, for groupings that look into rows: an image for each target, gathered where it is written."""
+        if batch.num_rows == 0:
+            return []
+        parts = len(self.targets)
+        if self.grouping.kind == "fields":
+            return route_by_key(batch, self.grouping.columns, parts)
+        chosen = self._chosen(batch) if self.grouping.kind == "direct" else self._weighed(batch)
+        return route_by_target(batch, chosen.astype(np.uint32), parts)
 
     def _by_turns(self, batch: pa.RecordBatch) -> Routed:
         """Round robin; a large batch is cut so that every target gets a share of it."""
@@ -95,13 +112,14 @@ class Router:
         self._turn = (self._turn + len(routed)) % len(self._turns)
         return routed
 
-    def _direct(self, batch: pa.RecordBatch) -> Routed:
+    def _chosen(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The target of each row, as the user's function says."""
         choose = self.grouping.choose
         if choose is None:
             msg = "a direct grouping needs a function that gives the task's index"
             raise InvalidInput(msg)
         schema = pa.schema([pa.field("target", pa.int64(), nullable=False)])
-        chosen = kernels.map_rows(choose, batch, schema).column(0).to_numpy()
+        chosen: npt.NDArray[np.int64] = kernels.map_rows(choose, batch, schema).column(0).to_numpy()
         outside = np.flatnonzero((chosen < 0) | (chosen >= len(self.targets)))
         if len(outside):
             row = int(outside[0])
@@ -110,9 +128,10 @@ class Router:
                 f"the reader has tasks 0 to {len(self.targets) - 1}"
             )
             raise InvalidInput(msg)
-        return _by_target(batch, chosen, len(self.targets))
+        return chosen
 
-    def _partial_key(self, batch: pa.RecordBatch) -> Routed:
+    def _weighed(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The target of each row, the lighter of its key's two."""
         hashes, key_of_row, rows_of_key = np.unique(
             kernels.hash_rows(batch, self.grouping.columns), return_inverse=True, return_counts=True
         )
@@ -123,7 +142,7 @@ class Router:
             a, b = int(first[key]), int(second[key])
             chosen[key] = target = a if self._sent[a] <= self._sent[b] else b
             self._sent[target] += rows_of_key[key]
-        return _by_target(batch, chosen[key_of_row], len(self.targets))
+        return chosen[key_of_row]
 
 
 def _two_choices(hashes: npt.NDArray[np.uint64], parts: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -18,18 +18,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from penstock._core import PreparedImage
 from penstock.errors import PenstockError
 from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
+from penstock.run.channel.segment import inbox_bytes
 from penstock.run.contract import SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
 from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, Run, Send, Wait, Wake
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
-from penstock.run.links import Links, WorkerPlace
+from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered
 from penstock.run.outputs import Packet, TaskOutputs, out_streams
-from penstock.run.wire import Frame, Kind, unpack_batch
+from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
@@ -89,7 +91,7 @@ class Worker:
         self._share = share = share_of(dataflow, deployment.worker_of, me, deployment.settings)
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node
-        self._links = _links(dataflow, share, me)
+        self._links = _links(dataflow, share, me, deployment.settings.transport)
         self.meters = (Meters if deployment.settings.metered else Unmetered)(
             me, self._node, share.tasks, [(edge.source, edge.target) for edge in share.edges]
         )
@@ -109,11 +111,13 @@ class Worker:
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
         try:
-            self._links.open(listener, self._deployment.workers, key)
+            if self._control is not None:
+                self._links.watch(self._control.fileno())
+            self._links.open(listener, self._deployment.workers, key, self._listen)
             self._open_tasks()
             self._loop()
             self._report(_now_us())
-            self._links.say_goodbye()
+            self._links.say_goodbye(self._listen)
         finally:
             for task in self._tasks:
                 with contextlib.suppress(Exception):  # the first error is the one that counts
@@ -148,6 +152,16 @@ class Worker:
             # Both ends must count the same bytes, or credit would leak: the frame's, not either side's buffers.
             size = self._links.send_batch(self._share.edges[edge].number, packet.batch, packet.origin_ns)
             machine.emitted(edge, packet, size, rows)
+        self.meters.sent(task, edge, rows, size)
+
+    def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
+        """Write routed rows to where they stay: a peer's ring, a socket, or memory for a task of this worker."""
+        rows, machine = image.rows, self._machine
+        if self._share.layout.edges[edge].target is not None or machine.holds(edge, rows):
+            self.push(task, edge, Packet(image.open(codec_of(schema)), origin_ns))
+            return
+        size = self._links.send_image(self._share.edges[edge].number, image, origin_ns)
+        machine.emitted(edge, image, size, rows)
         self.meters.sent(task, edge, rows, size)
 
     def push_watermark(self, edge: int, time_us: int) -> None:
@@ -188,8 +202,6 @@ class Worker:
                 )
             self._machine.wants_wake(t, task.wake_at())
         self._links.watch(self._alarm.fileno())
-        if self._control is not None:
-            self._links.watch(self._control.fileno())
         self._report_at_us = self.meters.started_us + int(settings.interval_s * 1e6)
 
     def _loop(self) -> None:
@@ -319,7 +331,12 @@ class Worker:
         self._look_at_us = _now_us() + LOOK_EVERY_US
         for frame in frames:
             self._take(frame)
-        if called and self._control is not None and select.select([self._control], [], [], 0)[0]:
+        if called:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Do what the driver says, if it was the driver who called."""
+        if self._control is not None and select.select([self._control], [], [], 0)[0]:
             for command in self._control.commands():
                 self._obey(command)
 
@@ -361,7 +378,7 @@ class Worker:
         blocked = [self._machine.blocked_us(t) for t in range(len(self._tasks))]
         for t, outputs in enumerate(self._outputs):
             self.meters.tuples_out[t], outputs.emitted = outputs.emitted, 0
-        tables = self.meters.snapshot(now_us, queues, blocked)
+        tables = self.meters.snapshot(now_us, queues, blocked, self._links.statistics())
         if self._control is not None:
             self._control.metrics(tables)
 
@@ -377,8 +394,9 @@ def _joined(packets: Sequence[Packet]) -> Packet:
     return Packet(pa.concat_batches([packet.batch for packet in packets]), min(packet.origin_ns for packet in packets))
 
 
-def _links(dataflow: Dataflow, share: WorkerShare, me: int) -> Links:
+def _links(dataflow: Dataflow, share: WorkerShare, me: int, transport: str) -> Links:
     edges = share.layout.edges
     sends_to = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].target is None}
     hears_from = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].source is None}
-    return Links(me, len(job_edges(dataflow)), sends_to, hears_from)
+    windows = [edges[i].window for i in share.peer_of if edges[i].source is None]
+    return Links(me, len(job_edges(dataflow)), sends_to, hears_from, Transport(transport, inbox_bytes(windows)))

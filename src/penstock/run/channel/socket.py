@@ -42,6 +42,7 @@ class SocketChannel:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(connection)
         self.peer = peer
         self._socket = connection
         self._core = _core.SocketChannel(connection.fileno(), edges, outbox_bytes_max)
@@ -124,6 +125,14 @@ class SocketChannel:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
 
 
+def _keep_alive(connection: socket.socket) -> None:
+    """Let the kernel find out within a minute or two that the other machine has vanished."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 def listen(host: str) -> socket.socket:
     """A listening socket on this address only, at a port that the kernel picks."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -137,7 +146,7 @@ def connect(address: tuple[str, int], me: int, peer: int, key: bytes) -> socket.
     """A connection to a worker that has proved to hold the job's key."""
     connection = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
-        if _handshake(connection, me, key, first=True) != peer:
+        if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at {address[0]}:{address[1]} is not worker {peer}"
             raise PeerGone(msg)
     except BaseException:
@@ -151,24 +160,24 @@ def accept(listener: socket.socket, me: int, key: bytes) -> tuple[socket.socket,
     connection, _ = listener.accept()
     connection.settimeout(HANDSHAKE_SECONDS)
     try:
-        return connection, _handshake(connection, me, key, first=False)
+        return connection, handshake(connection, me, key, first=False)
     except (OSError, PeerGone):
         connection.close()
         return None
 
 
-def _handshake(connection: socket.socket, me: int, key: bytes, *, first: bool) -> int:
-    """Exchange nonces, then proofs over both; the number of the worker at the other end."""
+def handshake(connection: socket.socket, me: int, key: bytes, *, first: bool) -> int:
+    """Exchange nonces, then proofs of the job's key over both; the number of the worker at the other end."""
     mine = _HELLO.pack(_MAGIC, me, secrets.token_bytes(32))
     connection.sendall(mine)
-    theirs = _read_exactly(connection, _HELLO.size)
+    theirs = read_exactly(connection, _HELLO.size)
     magic, peer, _ = _HELLO.unpack(theirs)
     if magic != _MAGIC or theirs == mine:
         msg = "the peer does not speak our protocol"
         raise PeerGone(msg)
     role_mine, role_theirs = (b"connect", b"accept") if first else (b"accept", b"connect")
     connection.sendall(_proof(key, role_mine, mine, theirs))
-    if not hmac.compare_digest(_read_exactly(connection, 32), _proof(key, role_theirs, theirs, mine)):
+    if not hmac.compare_digest(read_exactly(connection, 32), _proof(key, role_theirs, theirs, mine)):
         msg = "the peer does not hold the job's key"
         raise PeerGone(msg)
     return int(peer)
@@ -178,7 +187,8 @@ def _proof(key: bytes, role: bytes, own: bytes, other: bytes) -> bytes:
     return hmac.new(key, role + own + other, hashlib.sha256).digest()
 
 
-def _read_exactly(connection: socket.socket, count: int) -> bytes:
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes of a connection that blocks; PeerGone where it ends before."""
     data = b""
     while len(data) < count:
         piece = connection.recv(count - len(data))

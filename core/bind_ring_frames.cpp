@@ -1,0 +1,127 @@
+// Frames through a ring, for Python: an image is written once, into its reader's memory, and opened where it lies.
+//
+// A record holds what the socket would carry: a head of 64 bytes and an image or nothing (frames.hpp). Records begin on a
+// cache line, so images are aligned.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include "frames.hpp"
+#include "image_codec.hpp"
+#include "ring.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock {
+
+namespace {
+
+using SharedConsumer = std::shared_ptr<ring::Consumer>;
+
+// A record that is given back when the last batch in it has gone, from any thread.
+struct HeldRecord {
+    HeldRecord(SharedConsumer owner, ring::Record&& taken) : consumer(std::move(owner)), record(std::move(taken)) {}
+    HeldRecord(const HeldRecord&) = delete;
+    HeldRecord& operator=(const HeldRecord&) = delete;
+    ~HeldRecord() { consumer->release(record); }
+
+    SharedConsumer consumer;
+    ring::Record record;
+};
+
+struct RingFrame {
+    FrameHead head;
+    uint32_t producer = 0;
+    bool is_end = false;  // of all that this producer sends
+    uint64_t bytes = 0;   // of the record
+    std::shared_ptr<const HeldRecord> held;  // where there is an image
+};
+
+// False when the ring has no space for it; the record is at most part_bytes_max long.
+bool send_image(ring::Producer& producer, uint32_t edge, const PreparedImage& image, int64_t value) {
+    const size_t bytes = image.plan.bytes;
+    ring::Span span;
+    if (!producer.try_reserve(span, edge, static_cast<uint32_t>(sizeof(FrameHead) + bytes))) return false;
+    try {
+        const FrameHead head{static_cast<uint32_t>(bytes), FRAME_DATA, {}, edge, static_cast<uint32_t>(image.plan.rows), value};
+        std::memcpy(span.data, &head, sizeof(head));
+        image.write(reinterpret_cast<uint8_t*>(span.data) + sizeof(head));
+    } catch (...) {
+        producer.abandon(span);
+        throw;
+    }
+    producer.publish(span);
+    return true;
+}
+
+bool send_mark(ring::Producer& producer, uint8_t kind, uint32_t edge, int64_t value) {
+    ring::Span span;
+    if (!producer.try_reserve(span, edge, sizeof(FrameHead))) return false;
+    const FrameHead head{0, kind, {}, edge, 0, value};
+    std::memcpy(span.data, &head, sizeof(head));
+    producer.publish(span);
+    return true;
+}
+
+RingFrame frame_of(const SharedConsumer& consumer, ring::Record&& record, uint32_t edges) {
+    RingFrame frame;
+    frame.producer = record.producer;
+    frame.is_end = (record.flags & ring::END) != 0;
+    frame.bytes = record.length;
+    const auto held = std::make_shared<const HeldRecord>(consumer, std::move(record));
+    if (frame.is_end) return frame;
+    if (frame.bytes < sizeof(FrameHead))
+        throw ImageFault("a record of " + std::to_string(frame.bytes) + " bytes arrived; a frame has at least 64");
+    std::memcpy(&frame.head, held->record.data, sizeof(FrameHead));
+    const std::string fault = frame_fault(frame.head, edges);
+    if (!fault.empty()) throw ImageFault(fault);
+    if (frame.head.length != frame.bytes - sizeof(FrameHead))
+        throw ImageFault("a frame claims " + std::to_string(frame.head.length) + " bytes in a record of " +
+                         std::to_string(frame.bytes));
+    if (frame.head.kind == FRAME_DATA) frame.held = held;
+    return frame;
+}
+
+// What has come, without waiting.
+nb::list take_frames(const SharedConsumer& consumer, uint32_t edges, uint32_t limit) {
+    nb::list frames;
+    ring::Record record;
+    for (uint32_t i = 0; i < limit; i++) {
+        if (!consumer->poll(record)) {
+            if (!consumer->has_unfinished()) break;
+            consumer->skip_dead();
+            if (!consumer->poll(record)) break;
+        }
+        frames.append(nb::cast(frame_of(consumer, std::move(record), edges)));
+    }
+    return frames;
+}
+
+const uint8_t* body_of(const RingFrame& frame) {
+    return reinterpret_cast<const uint8_t*>(frame.held->record.data) + sizeof(FrameHead);
+}
+
+nb::object open_frame(const RingFrame& frame, const ImageCodec& codec) {
+    if (!frame.held) throw ImageFault("the frame holds no image");
+    return open_batch(codec, body_of(frame), frame.head.length, frame.held);
+}
+
+}  // namespace
+
+void bind_ring_frames(nb::module_& module) {
+    nb::class_<RingFrame>(module, "RingFrame")
+        .def_prop_ro("kind", [](const RingFrame& frame) { return frame.head.kind; })
+        .def_prop_ro("edge", [](const RingFrame& frame) { return frame.head.edge; })
+        .def_prop_ro("rows", [](const RingFrame& frame) { return frame.head.rows; })
+        .def_prop_ro("value", [](const RingFrame& frame) { return frame.head.value; })
+        .def_prop_ro("size", [](const RingFrame& frame) { return frame.head.length; })
+        .def_ro("producer", &RingFrame::producer)
+        .def_ro("is_end", &RingFrame::is_end)
+        .def_ro("bytes", &RingFrame::bytes)
+        .def("open", &open_frame);
+    module.def("ring_send_image", &send_image, "producer"_a, "edge"_a, "image"_a, "value"_a);
+    module.def("ring_send_mark", &send_mark, "producer"_a, "kind"_a, "edge"_a, "value"_a);
+    module.def("ring_take_frames", &take_frames, "consumer"_a, "edges"_a, "limit"_a);
+}
+
+}  // namespace penstock
