@@ -6,6 +6,7 @@ void bind_pricing(nanobind::module_&);
 void bind_warm_start(nanobind::module_&);
 namespace penstock {
 void bind_kernels(nanobind::module_&);
+void bind_ring(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
@@ -14,4 +15,5 @@ NB_MODULE(_core, module) {
     bind_pricing(module);
     bind_warm_start(module);
     penstock::bind_kernels(module);
+    penstock::bind_ring(module);
 }

@@ -1,11 +1,14 @@
 """Types of the native functions; each group belongs to the C++ file named above it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from penstock.errors import PenstockError
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int32]
@@ -187,3 +190,108 @@ def kept_rows(
     gather: bool,
     schema: pa.Schema,
 ) -> pa.RecordBatch | bytes | None: ...
+
+# core/bind_ring.cpp: shared memory between the workers of one node; see core/ring.hpp. Timeouts are seconds; None waits
+# for ever and 0 tries once.
+
+class RingFault(PenstockError):
+    """A segment, head or record is not what it should be; the ring cannot be used any more."""
+
+class RingRefused(PenstockError):
+    """This process, epoch or version may not use the ring (again): replaced, forked, full of producers, other build."""
+
+class RingGone(PenstockError, ConnectionError):
+    """The other end has died or closed."""
+
+class NoSharedMemory(PenstockError, OSError):
+    """The machine has no room for a segment, or does not allow one."""
+
+class RingSegment:
+    """The memory of one inbox: an anonymous, sealed memory file and the eventfd that wakes its consumer."""
+
+    def __init__(
+        self, capacity: int, *, slots: int = 0, epoch: int = 1, producers: int = 64, wake: int = -1
+    ) -> None: ...  # capacity in bytes, rounded up to a power of two; wake: an eventfd to share with another segment
+    @staticmethod
+    def attach(memory: int, wake: int, epoch: int | None = None) -> RingSegment: ...  # both descriptors are duplicated
+    def fileno(self) -> int: ...
+    def wake_fileno(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def part_bytes_max(self) -> int: ...  # longer messages go in parts
+
+class RingSpan:
+    """Reserved space: a writable buffer until it is published or abandoned (which leaving a `with` early does)."""
+
+    @property
+    def address(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *fault: object) -> None: ...
+    def publish(self) -> None: ...
+    def abandon(self) -> None: ...
+
+class RingProducer:
+    """One thread's end that writes into another worker's inbox; `identity` is the number that its records carry."""
+
+    def __init__(self, segment: RingSegment, identity: int, *, checksum: bool = False) -> None: ...
+    def reserve(self, target: int, length: int, timeout: float | None = None) -> RingSpan | None: ...
+    def send(
+        self, target: int, first: Buffer, second: Buffer | None = None, timeout: float | None = None
+    ) -> bool: ...  # both pieces under one head, in parts where they do not fit
+    def send_pieces(self, target: int, pieces: Sequence[Buffer], timeout: float | None = None) -> bool: ...
+    def send_batch(self, target: int, messages: Sequence[Buffer], timeout: float | None = None) -> bool: ...
+    def send_part(
+        self, target: int, piece: Buffer, whole: int, *, first: bool, last: bool, timeout: float | None = None
+    ) -> bool: ...
+    def send_end(self, timeout: float | None = None) -> bool: ...  # no more from this producer
+    def statistics(self) -> dict[str, int]: ...  # messages, bytes, blocked_ns, waits, wakes, retries
+    def check_peer(self) -> None: ...  # RingGone when the consumer has died or closed
+    def notify_space(self) -> None: ...  # the consumer will write this worker's eventfd when space comes free
+    def close(self) -> None: ...
+
+class RingRecord:
+    """One message, read in place through the buffer protocol; its space is free again when the last reference goes."""
+
+    @property
+    def target(self) -> int: ...
+    @property
+    def producer(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def is_end(self) -> bool: ...
+    @property
+    def is_batch(self) -> bool: ...
+    @property
+    def in_place(self) -> bool: ...  # False for a message that came in parts
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def messages(self) -> list[memoryview]: ...  # of a batch
+
+class RingConsumer:
+    """The worker's inbox. `next` parks on a futex; `arm` and `fileno` are for a worker that waits for more than this."""
+
+    def __init__(
+        self, segment: RingSegment, *, window: int = 256, spin_ns: int = 10_000, message_max: int = 1 << 28
+    ) -> None: ...
+    def next(self, timeout: float | None = None) -> RingRecord | None: ...
+    def drain(self, limit: int = 64) -> list[RingRecord]: ...  # what is there, without waiting
+    def fileno(self) -> int: ...  # the eventfd, readable after `arm` as soon as something has come
+    def arm(self) -> bool: ...  # True: producers will write the eventfd; False: something is there already
+    def disarm(self) -> None: ...  # after the wait: takes the eventfd's count and stops the writing
+    def wake_for_space(self, identity: int, wake: int) -> None: ...  # whom to tell when space comes free
+    def departed(self) -> list[int]: ...  # producers found dead, all of whose messages have been taken; told once
+    def revoke(self, identity: int) -> None: ...  # refuse what this producer's process sends from now on
+    def statistics(self) -> dict[str, int]: ...  # messages, bytes, skipped, refused, parks, spins, pinned_bytes, ...
+    def close(self) -> None: ...

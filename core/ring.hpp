@@ -1,0 +1,215 @@
+// The ring: many producers, one consumer, across processes (TurboStream's OSRBuffer, paper 003, section IV).
+//
+//     Span span;                                        Record record;
+//     while (!producer.try_reserve(span, task, size))   while (!consumer->poll(record))
+//         producer.wait_for_space(deadline);                consumer->wait(deadline);
+//     fill(span.data);                                  use(record.data, record.length);
+//     producer.publish(span);                           consumer->release(record);
+//
+// One compare-and-swap on a head reserves; payload and head follow; one store of the status publishes. A record that
+// does not fit before the end of the payload area is preceded by a `flush` mark over the rest of it. The consumer's
+// window slides over unfinished records and delivers finished ones behind them, but never two of one producer out of
+// order. Where the paper's window drops what stays unfinished, ours waits unless the producer is known to be dead, and
+// then steps over just that record. Producers wait for space; they never overwrite.
+//
+// Nothing that a killed process leaves behind needs repair: a reservation names its owner and length in the very word
+// that reserves, the cursor is moved on by whoever finds it behind, and parked flags are taken down by who wakes. A
+// lock or a commit tag in the payload was rejected: the one dies with its holder, the other can match stale bytes.
+//
+// Not for adversaries: whoever maps a segment can write all of it. Workers of one job trust each other; what arrives is
+// checked so that a damaged ring ends in a Fault, not in a crash.
+#pragma once
+
+#include <atomic>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ring_errors.hpp"
+#include "segment.hpp"
+#include "waiting.hpp"
+
+namespace penstock::ring {
+
+uint64_t seal_of(const Head& head, uint32_t ticket, uint64_t epoch);
+uint64_t checksum_of(const std::byte* data, uint64_t length);
+
+// Reserved space; a plain value, so that whoever fills it can be anything.
+struct Span {
+    std::byte* data = nullptr;
+    uint32_t length = 0;
+    uint32_t target = 0;
+    uint32_t ticket = 0;
+    uint32_t units = 0;
+    uint32_t flags = 0;
+    uint64_t whole = 0;
+    uint64_t sequence = 0;
+};
+
+struct ProducerCounts {
+    uint64_t messages = 0, bytes = 0, blocked_ns = 0, waits = 0, wakes = 0, retries = 0;
+};
+
+// One thread's end; a process may have several. Not for use from two threads at once.
+class Producer {
+   public:
+    Producer(std::shared_ptr<Segment> segment, uint32_t identity, bool checksum = false);
+    Producer(const Producer&) = delete;
+    Producer& operator=(const Producer&) = delete;
+    ~Producer();
+
+    // False when there is no space; the length is at most part_bytes_max.
+    bool try_reserve(Span& span, uint32_t target, uint32_t length, uint32_t flags = 0, uint64_t whole = 0);
+    // One slice of waiting; returns early when space may have come. Throws Gone when the consumer has died.
+    void wait_for_space(const Deadline& deadline);
+    // Both of the above until the deadline; for callers that need not look after signals.
+    bool reserve(Span& span, uint32_t target, uint32_t length, const Deadline& deadline);
+    void publish(const Span& span);
+    void abandon(const Span& span);
+
+    void check_consumer();
+    void notify_space();
+    void close();
+    ProducerCounts counts() const;
+    const Segment& segment() const { return *segment_; }
+
+   private:
+    enum class Room { yes, no, look_again };
+    void enter();
+    void check_usable() const;
+    Room room_at(const Cursor& at, uint32_t units);
+    bool take(Span& span, uint32_t units);
+    void move_on(const Cursor& from, uint32_t units);
+    void blocked(bool is_blocked);
+    void wake_consumer();
+
+    std::shared_ptr<Segment> segment_;
+    uint32_t identity_;
+    bool checksum_;
+    uint32_t forks_;
+    uint32_t number_ = 0;  // in the table of producers
+    uint64_t holder_ = 0;  // what our entry says while we may write
+    uint64_t sequence_ = 0;
+    uint32_t under_way_ = 0;
+    uint64_t released_seen_ = 0;  // when the last try was made
+    bool closing_ = false;
+    Witness consumer_;
+    int64_t slice_ns_ = 0;
+    int64_t blocked_since_ns_ = 0;
+    ProducerCounts counts_;
+};
+
+// A message. `data` lies in the ring until the record is released, or in `owned` when it came in parts.
+struct Record {
+    const std::byte* data = nullptr;
+    uint64_t length = 0;
+    uint64_t sequence = 0;
+    uint32_t target = 0;
+    uint32_t producer = 0;  // its identity
+    uint32_t flags = 0;
+    uint32_t ticket = 0;
+    std::unique_ptr<std::byte[]> owned;
+};
+
+struct ConsumerCounts {
+    uint64_t messages = 0, bytes = 0, skipped = 0, refused = 0, abandoned = 0, parts = 0;
+    uint64_t parks = 0, spins = 0, space_wakes = 0, pinned_bytes = 0, unfinished = 0;
+};
+
+struct ConsumerLimits {
+    uint32_t window = 256;         // records looked at beyond the first unfinished one
+    int64_t spin_ns = 10'000;      // spin this long while messages come faster than this
+    uint64_t message_max = 1 << 28;  // bytes of a message that comes in parts
+};
+
+// The inbox's reader. poll, wait, arm and disarm belong to one thread; release to any.
+class Consumer {
+   public:
+    explicit Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limits = {});
+    Consumer(const Consumer&) = delete;
+    Consumer& operator=(const Consumer&) = delete;
+    ~Consumer();
+
+    bool poll(Record& record);
+    void release(const Record& record) noexcept;
+    // One slice of waiting; returns early when something may have come.
+    void wait(const Deadline& deadline);
+    bool arm();
+    void disarm();
+
+    // Producers whose process has died (or closed without saying so) and of whom nothing is left to read; told once.
+    std::vector<uint32_t> departed();
+    void revoke(uint32_t identity);
+    void wake_for_space(uint32_t identity, int wake);
+    // Skip unfinished records of dead producers; poll finds what has become free to read.
+    void skip_dead();
+    bool has_unfinished() const { return !pending_.empty(); }  // for the reading thread
+    void close();
+    ConsumerCounts counts() const;
+    const Segment& segment() const { return *segment_; }
+
+   private:
+    enum class Taken : uint8_t { blank, unfinished, delivered, released };
+    struct Place {  // what the consumer itself knows of a ticket between left_ and read_
+        Taken taken = Taken::blank;
+        uint32_t units = 0;
+    };
+    struct Pending {
+        uint32_t ticket, position, units, producer;
+        uint64_t sequence;
+    };
+    struct Assembly {
+        std::unique_ptr<std::byte[]> bytes;
+        uint64_t whole = 0, filled = 0, sequence = 0;
+    };
+    struct Known {  // one registered producer
+        bool met = false, revoked = false, ended = false, dying = false;
+        uint32_t generation = 0, identity = 0, last_ticket = 0, pending = 0;
+        uint64_t expected = 0;  // sequence of its next record
+        std::unique_ptr<Witness> witness;
+        Assembly assembly;
+    };
+
+    bool look_left(Record& record);
+    bool look_right(Record& record);
+    bool may_look_right() const;
+    bool ready() const;
+    bool absorb(const Word& word, Record& record);
+    bool deliver(const Pending& at, Record& record);
+    bool assemble(const Head& head, const Pending& at, Known& known, Record& record);
+    void check_head(const Head& head, const Pending& at);
+    void meet(Known& known, uint32_t number);
+    bool is_alive(uint32_t number);
+    void step_over(uint32_t ticket);
+    void advance();
+    void keep_cursor_ahead(uint32_t left);
+    void wake_producers();
+    void note_gap(int64_t gap_ns);
+    bool all_read_of(uint32_t number) const;
+    [[noreturn]] void fail(const std::string& what);
+
+    std::shared_ptr<Segment> segment_;
+    ConsumerLimits limits_;
+    uint32_t forks_;
+    mutable std::mutex mutex_;  // between the reading thread and those that release
+    std::vector<Place> places_;
+    std::atomic<uint32_t> left_{0};          // the oldest record that is not released; set under the mutex
+    uint32_t left_position_ = 0;
+    uint32_t read_ = 0, read_position_ = 0;  // the first that was never looked at
+    uint32_t freed_units_ = 0;               // since producers were last woken
+    uint32_t cursor_seen_ = 0;
+    std::vector<Pending> pending_;
+    std::vector<Known> known_;
+    std::vector<std::pair<uint32_t, int>> space_wakes_;  // identity, eventfd
+    int64_t gap_ns_;
+    int64_t slice_ns_ = 0;
+    std::string broken_;
+    ConsumerCounts counts_;
+};
+
+}  // namespace penstock::ring
