@@ -1,4 +1,4 @@
-"""The rig: a consumer process that forks its producers for each case, and the parent's handle on it.
+"""The rig: a process for each transport that forks consumer and producers for each case, and the parent's handle on it.
 
     python -P -m penstock.bench.ipc_rig 'unix socket'     reads cases from stdin, answers each with a line of JSON
 
@@ -7,7 +7,8 @@ stamp is the time after the sleep until then, or the due time itself when the tr
 that waiting inside a transport counts and the timer's lateness does not. Stamps are CLOCK_MONOTONIC, which all
 processes of a machine share. The consumer's CPU time is that of its whole process, threads of the library included.
 
-A transport's process stays up for the whole run, so that cases of all transports can be taken in turn.
+A transport's process stays up for the whole run, so that cases of all transports can be taken in turn; it forks a fresh
+consumer for each case, and that one its producers, who die with it.
 """
 
 from __future__ import annotations
@@ -187,40 +188,43 @@ def run_case(transport: str, case: Case) -> dict[str, object]:
     gc.freeze()
     gc.disable()
     producers = [fork_producer(link, case, payload) for _ in range(case.producers)]
+    end = link.receiver()
+    for _, word in producers:
+        os.write(word, b"g")
+    found = consume(end.receive, read, case)
+    for _, word in producers:
+        os.write(word, b"d")
+    bad = [status for process, _ in producers if (status := os.waitpid(process, 0)[1])]
+    end.close()
+    return {"failure": "a producer failed"} if bad else found
+
+
+def answer_case(transport: str, line: str, answers: int) -> None:
+    """Run a case in a process of its own: a library with threads must not have run in what forks its producers."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        if status:
+            words = f"its consumer ended with {os.waitstatus_to_exitcode(status)}"
+            os.write(answers, json.dumps({"failure": words}).encode() + b"\n")
+        return
     try:
-        end = link.receiver()
-        for _, word in producers:
-            os.write(word, b"g")
-        found = consume(end.receive, read, case)
-        for _, word in producers:
-            os.write(word, b"d")
-        bad = [status for process, _ in producers if (status := os.waitpid(process, 0)[1])]
-        producers_gone, found = True, {"failure": "a producer failed"} if bad else found
-        end.close()
-        return found
-    finally:
-        for process, word in producers:
-            os.close(word)
-            if "producers_gone" not in locals():
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
-        gc.enable()
-        gc.unfreeze()
+        found = run_case(transport, Case.from_line(line))
+    except Exception as error:  # one transport's trouble must not end the table
+        traceback.print_exc()
+        found = {"failure": f"{type(error).__name__}: {error}"}
+    with os.fdopen(answers, "wb") as file:
+        file.write(json.dumps(found).encode() + b"\n")
+    os._exit(0)
 
 
 def main() -> None:
     """Answer cases until stdin ends. What libraries print goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.dup(1)
     os.dup2(2, 1)
-    print("{}", file=answers, flush=True)
+    os.write(answers, b"{}\n")
     for line in sys.stdin:
-        try:
-            found = run_case(sys.argv[1], Case.from_line(line))
-        except Exception as error:  # noqa: BLE001 - one transport's trouble must not end the table
-            traceback.print_exc()
-            found = {"failure": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), file=answers, flush=True)
+        answer_case(sys.argv[1], line, answers)
 
 
 # -- the parent --------------------------------------------------------------------------------------------------------

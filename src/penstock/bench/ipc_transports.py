@@ -13,10 +13,11 @@ RING = "ring"
 UNIX = "unix socket"
 ICEORYX = "iceoryx2, events"
 ICEORYX_SPIN = "iceoryx2, spinning"
-ARROW_RING = "arrow: ring"
-ARROW_UNIX = "arrow: unix socket"
-ARROW_STREAM = "arrow: unix socket, stream"
-ARROW_ICEORYX = "arrow: iceoryx2"
+ARROW = "arrow: "
+ARROW_RING = f"{ARROW}ring"
+ARROW_UNIX = f"{ARROW}unix socket"
+ARROW_STREAM = f"{ARROW}unix socket, stream"
+ARROW_ICEORYX = f"{ARROW}iceoryx2"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ TRANSPORTS: dict[str, Transport] = {
     ARROW_STREAM: Transport(_from_arrow("arrow_stream"), arrow=True),
     ARROW_ICEORYX: Transport(_from_arrow("ArrowIceoryxLink"), "iceoryx2", "iceoryx2", arrow=True),
 }
+
+
+def is_arrow(name: str) -> bool:
+    """Whether it carries batches instead of bytes."""
+    return name in TRANSPORTS and TRANSPORTS[name].arrow
 
 
 def make(name: str, case: Case) -> tuple[Any, Any, Callable[[Any], int]]:

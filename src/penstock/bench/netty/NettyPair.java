@@ -10,6 +10,7 @@
 import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
+import io.netty.channel.AdaptiveRecvByteBufAllocator;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInitializer;
@@ -19,6 +20,7 @@ import io.netty.channel.IoHandlerFactory;
 import io.netty.channel.MultiThreadIoEventLoopGroup;
 import io.netty.channel.ServerChannel;
 import io.netty.channel.SimpleChannelInboundHandler;
+import io.netty.channel.WriteBufferWaterMark;
 import io.netty.channel.epoll.EpollIoHandler;
 import io.netty.channel.epoll.EpollServerSocketChannel;
 import io.netty.channel.epoll.EpollSocketChannel;
@@ -39,6 +41,8 @@ public final class NettyPair {
     private static final int FRAME_MAX = 64 << 20;
     private static final long STAMP_END = -1;
     private static final long CASE_SECONDS_MAX = 60;
+    private static final int WAITING_MAX = 4 << 20;  // bytes in the send buffer; its default of 64 KB slows Netty down
+    private static final int READ_MAX = 1 << 20;     // its default of 64 KB needs several reads for a large message
 
     private static boolean epoll;
     private static Counter counter = new Counter(0, 0, false);
@@ -153,13 +157,17 @@ public final class NettyPair {
         Class<? extends ServerChannel> kind = epoll ? EpollServerSocketChannel.class : NioServerSocketChannel.class;
         EventLoopGroup group = loop();
         return new ServerBootstrap().group(group, group).channel(kind).childHandler(codec())
-                .childOption(ChannelOption.TCP_NODELAY, true).bind(new InetSocketAddress("127.0.0.1", 0)).sync().channel();
+                .childOption(ChannelOption.TCP_NODELAY, true)
+                .childOption(ChannelOption.RCVBUF_ALLOCATOR, new AdaptiveRecvByteBufAllocator(2048, 65536, READ_MAX))
+                .bind(new InetSocketAddress("127.0.0.1", 0)).sync().channel();
     }
 
     private static Channel connect(int port) throws InterruptedException {
         Class<? extends Channel> kind = epoll ? EpollSocketChannel.class : NioSocketChannel.class;
         return new Bootstrap().group(loop()).channel(kind).handler(codec())
-                .option(ChannelOption.TCP_NODELAY, true).connect("127.0.0.1", port).sync().channel();
+                .option(ChannelOption.TCP_NODELAY, true)
+                .option(ChannelOption.WRITE_BUFFER_WATER_MARK, new WriteBufferWaterMark(WAITING_MAX / 2, WAITING_MAX))
+                .connect("127.0.0.1", port).sync().channel();
     }
 
     private static void send(Channel channel, byte[] message, long stamp) {
