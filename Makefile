@@ -51,7 +51,8 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	rm -rf .build/sanitise/package && mkdir -p .build/sanitise/package && cp -r src/penstock .build/sanitise/package/
 	cp .build/sanitise/_core*.so .build/sanitise/package/penstock/
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package tests/unit/test_core_network.py
+	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
+	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_socket_channel.py
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) .build out

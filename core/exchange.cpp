@@ -39,6 +39,20 @@ std::unique_ptr<Layout> make_layout(nb::handle capsule) {
     return std::make_unique<Layout>(Layout{parse_type(*schema)});
 }
 
+void export_from(nb::handle batch, ArrowArray* out) {
+    const nb::object done = nb::steal(PyObject_CallMethodOneArg(batch.ptr(), export_name(), address_of(*out).ptr()));
+    if (!done.is_valid()) throw nb::python_error();
+}
+
+nb::object import_into(ArrowArray* array, nb::handle schema) {
+    const nb::object address = address_of(*array);
+    PyObject* arguments[] = {address.ptr(), schema.ptr()};
+    nb::object batch = nb::steal(PyObject_Vectorcall(import_function(), arguments, 2, nullptr));
+    if (batch.is_valid()) return batch;
+    if (array->release != nullptr) array->release(array);
+    throw nb::python_error();
+}
+
 std::shared_ptr<const Batch> import_batch(const Layout& layout, nb::handle batch) {
     Released taken;
     const nb::object done = nb::steal(PyObject_CallMethodOneArg(batch.ptr(), export_name(), address_of(taken.array).ptr()));

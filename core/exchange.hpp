@@ -37,6 +37,12 @@ std::unique_ptr<Layout> make_layout(nanobind::handle capsule);
 
 std::shared_ptr<const Batch> import_batch(const Layout& layout, nanobind::handle batch);
 
+// The array of a batch, without its schema; the caller releases it.
+void export_from(nanobind::handle batch, ArrowArray* out);
+
+// A pyarrow.RecordBatch that takes the array over. Where that fails, the array is released.
+nanobind::object import_into(ArrowArray* array, nanobind::handle schema);
+
 // A pyarrow.RecordBatch of that schema (a pyarrow.Schema).
 nanobind::object to_pyarrow(int64_t rows, std::vector<ArrayOut>&& columns, nanobind::handle schema);
 

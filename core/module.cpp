@@ -5,8 +5,10 @@ void bind_partition(nanobind::module_&);
 void bind_pricing(nanobind::module_&);
 void bind_warm_start(nanobind::module_&);
 namespace penstock {
+void bind_image(nanobind::module_&);
 void bind_kernels(nanobind::module_&);
 void bind_ring(nanobind::module_&);
+void bind_socket(nanobind::module_&);
 }
 
 NB_MODULE(_core, module) {
@@ -14,6 +16,8 @@ NB_MODULE(_core, module) {
     bind_partition(module);
     bind_pricing(module);
     bind_warm_start(module);
+    penstock::bind_image(module);
     penstock::bind_kernels(module);
     penstock::bind_ring(module);
+    penstock::bind_socket(module);
 }

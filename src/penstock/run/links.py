@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.run.channel.protocol import Channel, ChannelStatistics, PeerGone
 from penstock.run.channel.socket import SocketChannel, accept, connect
-from penstock.run.wire import Frame, Kind, pack, pack_batch
+from penstock.run.wire import Frame, Kind
 
 CONNECT_SECONDS = 30.0
 
@@ -85,20 +85,22 @@ class Links:
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Send rows along an edge; how many bytes the receiver will count against its window."""
-        header, body = pack_batch(edge, batch, origin_ns)
-        self._send(edge, header, body)
-        return int(body.size)
+        channel = self._channels[self._peer_of[edge]]
+        waited = channel.wants_write
+        size = channel.send_batch(edge, batch, origin_ns)
+        self._watch_writes(channel, waited)
+        return size
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
         """Send a watermark, an end or a credit along an edge."""
-        self._send(edge, pack(kind, edge, value=value))
-
-    def _send(self, edge: int, header: bytes, body: pa.Buffer | None = None) -> None:
         channel = self._channels[self._peer_of[edge]]
         if channel.peer in self._gone:
             return  # only credits are left to send to a worker that has said goodbye
         waited = channel.wants_write
-        channel.send(header, body)
+        channel.send_mark(kind, edge, value)
+        self._watch_writes(channel, waited)
+
+    def _watch_writes(self, channel: Channel, waited: bool) -> None:
         if channel.wants_write and not waited:
             self._epoll.modify(channel.fileno(), select.EPOLLIN | select.EPOLLOUT)
 

@@ -6,12 +6,13 @@ that can be. Frames of one sender arrive in the order in which they were sent, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.run.wire import Frame
+from penstock.run.wire import Frame, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,13 @@ class Channel(Protocol):
 
     peer: int
 
-    def send(self, header: bytes, body: pa.Buffer | None = None) -> None:
-        """Queue a frame and push out as much as the transport takes."""
+    def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
+        """Queue rows and push out as much as the transport takes; the bytes that both ends count."""
 
-    def receive(self) -> list[Frame]:
+    def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        """Queue a watermark, an end, a credit or an epoch, and push out as much as the transport takes."""
+
+    def receive(self) -> Sequence[Frame]:
         """Frames that have arrived; empty when there are none."""
 
     def flush(self) -> bool:

@@ -1,9 +1,12 @@
 """SocketChannel: frames over TCP, never blocking, with the time that sends were blocked measured.
 
-Writes gather header and Arrow body in one system call without joining them. When the kernel's buffer is full the rest
-waits here, and the time until it takes bytes again counts as blocked (paper 002, section 3: a non-blocking send and a
-timed wait). Connections are made by the worker with the lower number; both ends prove that they hold the job's key
-before a single frame is read, each over the other's fresh nonce, so that nothing recorded can be played back.
+The core does the work (`core/socket_channel.hpp`): writes gather a head, an image's descriptor and the batch's own
+buffers in one system call, reads go into blocks where batches stay, and Python copies nothing. When the kernel's buffer
+is full the rest waits there, and the time until it takes bytes again counts as blocked (paper 002, section 3: a
+non-blocking send and a timed wait).
+
+What stays here is who may connect: the worker with the lower number calls, and both ends prove that they hold the job's
+key before a single frame is read, each over the other's fresh nonce, so that nothing recorded can be played back.
 """
 
 from __future__ import annotations
@@ -14,76 +17,80 @@ import hmac
 import secrets
 import socket
 import struct
-import time
-from collections import deque
+from collections.abc import Sequence
 
 import pyarrow as pa
 
+from penstock import _core
+from penstock.errors import InternalError
 from penstock.run.channel.protocol import ChannelStatistics, PeerGone
-from penstock.run.wire import Frame, FrameReader
+from penstock.run.wire import Frame, Kind, WireFault, codec_of
 
-READ_BYTES = 256 * 1024
-GATHER_MAX = 64  # buffers in one system call
+# Credits keep what waits far below this; more means that they are not heeded.
+OUTBOX_BYTES_MAX = 1 << 30
 HANDSHAKE_SECONDS = 10.0
 _HELLO = struct.Struct("<8sI32s")  # magic, worker, nonce
-_MAGIC = b"penstok1"
+_MAGIC = b"penstok2"
 
 
 class SocketChannel:
-    """One end of a connection between two workers."""
+    """One end of a connection between two workers; used by one thread."""
 
-    def __init__(self, connection: socket.socket, peer: int, edges: int) -> None:
+    def __init__(
+        self, connection: socket.socket, peer: int, edges: int, outbox_bytes_max: int = OUTBOX_BYTES_MAX
+    ) -> None:
         connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peer = peer
         self._socket = connection
-        self._reader = FrameReader(edges)
-        self._waiting: deque[memoryview] = deque()
-        self._waiting_bytes = 0
-        self._blocked_since_ns: int | None = None
-        self._blocked_ns = 0
-        self._sent = self._received = self._frames = 0
+        self._core = _core.SocketChannel(connection.fileno(), edges, outbox_bytes_max)
 
-    def send(self, header: bytes, body: pa.Buffer | None = None) -> None:
-        """Queue a frame and push out as much as the kernel takes."""
-        self._waiting.append(memoryview(header))
-        self._waiting_bytes += len(header)
-        if body is not None:
-            self._waiting.append(memoryview(body).cast("B"))
-            self._waiting_bytes += body.size
-        self._frames += 1
-        if self._blocked_since_ns is None:
-            self.flush()
+    def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
+        """Queue rows and push out as much as the kernel takes; the bytes that both ends count."""
+        try:
+            return self._core.send_batch(edge, codec_of(batch.schema), batch, origin_ns)
+        except ConnectionError as error:
+            raise self._gone(error) from error
+        except _core.ImageFault as error:
+            raise WireFault(str(error)) from error
+        except _core.OutboxFull as error:
+            msg = f"worker {self.peer} is sent more than its credits allow: {error}"
+            raise InternalError(msg) from error
+
+    def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        """Queue a watermark, an end, a credit or an epoch, and push out as much as the kernel takes."""
+        try:
+            self._core.send_mark(kind, edge, value)
+        except ConnectionError as error:
+            raise self._gone(error) from error
 
     def flush(self) -> bool:
         """Push out what waits; True when nothing waits any more."""
-        while self._waiting:
-            try:
-                sent = self._socket.sendmsg([self._waiting[i] for i in range(min(GATHER_MAX, len(self._waiting)))])
-            except BlockingIOError:
-                if self._blocked_since_ns is None:
-                    self._blocked_since_ns = time.monotonic_ns()
-                return False
-            except (ConnectionError, BrokenPipeError) as error:
-                raise self._gone(error) from error
-            self._unblock()
-            self._sent += sent
-            self._waiting_bytes -= sent
-            self._drop(sent)
-        return True
-
-    def receive(self) -> list[Frame]:
-        """Frames that have arrived; a large one is read in as few pieces as the kernel allows."""
         try:
-            data = self._socket.recv(max(READ_BYTES, min(self._reader.wanted, 16 * READ_BYTES)))
-        except BlockingIOError:
-            return []
+            return self._core.flush()
         except ConnectionError as error:
             raise self._gone(error) from error
-        if not data:
+
+    def wait_writable(self, seconds: float) -> bool:
+        """Block until the kernel takes bytes again, at most so long; True when nothing waits any more."""
+        try:
+            return self._core.wait_writable(seconds)
+        except ConnectionError as error:
+            raise self._gone(error) from error
+
+    def receive(self) -> Sequence[Frame]:
+        """Frames that have arrived; empty when there are none."""
+        try:
+            frames = self._core.receive()
+        except ConnectionError as error:
+            raise self._gone(error) from error
+        except _core.ImageFault as error:
+            msg = f"worker {self.peer} sent what is no frame: {error}"
+            raise WireFault(msg) from error
+        if frames is None:
             raise self._gone(None)
-        self._received += len(data)
-        return self._reader.feed(data)
+        return frames
 
     def fileno(self) -> int:
         """The descriptor to poll."""
@@ -92,14 +99,11 @@ class SocketChannel:
     @property
     def wants_write(self) -> bool:
         """Whether something waits for the kernel to take it."""
-        return bool(self._waiting)
+        return self._core.wants_write
 
     def statistics(self) -> ChannelStatistics:
         """Counters since the channel was opened."""
-        running = 0 if self._blocked_since_ns is None else time.monotonic_ns() - self._blocked_since_ns
-        return ChannelStatistics(
-            self._sent, self._received, self._frames, self._waiting_bytes, self._blocked_ns + running
-        )
+        return ChannelStatistics(*self._core.statistics())
 
     def end_sending(self) -> None:
         """Close our direction; the peer reads what was sent, then the end."""
@@ -108,23 +112,8 @@ class SocketChannel:
 
     def close(self) -> None:
         """Give the connection up; what waits is lost."""
-        self._waiting.clear()
+        self._core.clear()
         self._socket.close()
-
-    def _drop(self, sent: int) -> None:
-        """Forget so many bytes from the front of what waits."""
-        while sent:
-            first = self._waiting[0]
-            if len(first) > sent:
-                self._waiting[0] = first[sent:]
-                return
-            sent -= len(first)
-            self._waiting.popleft()
-
-    def _unblock(self) -> None:
-        if self._blocked_since_ns is not None:
-            self._blocked_ns += time.monotonic_ns() - self._blocked_since_ns
-            self._blocked_since_ns = None
 
     def _gone(self, error: BaseException | None) -> PeerGone:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))

@@ -1,0 +1,126 @@
+// Batch images: a record batch as one stretch of bytes that is written with one copy and read where it lies.
+//
+//     head          64 bytes: magic, fingerprint of the types, rows, bytes, how many buffers
+//     node heads    32 bytes for each array of the tree but the root, in pre-order: length, null count, offset, variadic
+//     lengths       8 bytes for each buffer, in the same order
+//     buffers       each at the next multiple of 64 bytes, with zeros between
+//
+// Where a buffer begins follows from the lengths before it, so there is no position that could point elsewhere. The types
+// are known to both ends and parsed once; the fingerprint only says that both mean the same ones. An Arrow IPC message was
+// what came before: it allocates the whole message, copies into it, and parses metadata at the other end for every batch.
+//
+// A slice is cut to what it shows. Buffers are copied from the last multiple of eight values before it, so that bitmaps
+// need no shifting, and the up to seven values in front stay behind the array's offset; offsets into other buffers are
+// rebased on the way where they do not begin at 0. Images hold no state: a dictionary travels with its batch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "arrow_abi.hpp"
+
+namespace penstock {
+
+inline constexpr size_t IMAGE_ALIGNMENT = 64;
+
+inline constexpr size_t aligned(size_t bytes) { return (bytes + IMAGE_ALIGNMENT - 1) & ~(IMAGE_ALIGNMENT - 1); }
+
+// Bytes that are no image of the expected types.
+struct ImageFault : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+enum class Shape : uint8_t {
+    Null,
+    Bits,
+    Fixed,
+    Bytes,
+    View,
+    List,  // also maps
+    ListView,
+    FixedList,
+    Struct,
+    SparseUnion,
+    DenseUnion,
+    RunEnds,
+};
+
+// One array of the tree.
+struct ImageNode {
+    Shape shape = Shape::Null;
+    bool wide = false;     // 64-bit offsets
+    int64_t width = 0;     // bytes per value; of a FixedList: items per value
+    int32_t buffers = 0;   // without variadic ones
+    int32_t dictionary = -1;  // number of the node that holds the values
+    std::vector<int32_t> children;
+    std::array<int8_t, 128> child_of{};  // unions: type code -> child, or -1
+    std::string path;                    // for messages
+};
+
+// The types of a stream's columns as a list of nodes in pre-order; node 0 is the batch itself.
+struct ImageSchema {
+    explicit ImageSchema(const ArrowSchema& schema);
+
+    std::vector<ImageNode> nodes;
+    uint64_t fingerprint = 0;
+};
+
+struct ImageHead {
+    uint32_t magic = 0;
+    uint32_t buffers = 0;
+    uint64_t fingerprint = 0;
+    int64_t rows = 0;
+    uint64_t bytes = 0;
+    uint64_t reserved[4] = {};
+};
+static_assert(sizeof(ImageHead) == 64);
+
+struct NodeHead {
+    int64_t length = 0;
+    int64_t null_count = 0;
+    int64_t offset = 0;
+    int64_t variadic = 0;  // data buffers of a view
+};
+
+inline constexpr uint32_t IMAGE_MAGIC = 0x31495350;  // "PSI1"
+
+// A buffer as it will stand in the image, and how it comes from the batch's own memory.
+struct Piece {
+    enum class How : uint8_t { Copy, ZeroFirst, Rebase32, Rebase64, Positions32, Positions64, DenseOffsets, Views };
+    How how = How::Copy;
+    const uint8_t* source = nullptr;
+    size_t bytes = 0;
+    int64_t base = 0;                // what is subtracted; of a dense union and a view: where their bases begin
+    int64_t zeros = 0;               // leading values that are not shown
+    const uint8_t* other = nullptr;  // sizes of a list view, type codes of a union, validity of a view
+};
+
+// What an image of one array will hold. It points into the array and is good for as long as that is.
+struct ImagePlan {
+    int64_t rows = 0;
+    size_t bytes = 0;       // of the whole image
+    size_t descriptor = 0;  // bytes before the first buffer
+    std::vector<NodeHead> heads;
+    std::vector<Piece> pieces;
+    std::vector<int64_t> bases;
+};
+
+// Throws ImageFault where the array is not of the schema's shape. `plan` may be used again and keeps its memory.
+void plan_image(const ImageSchema& schema, const ArrowArray& batch, ImagePlan& plan);
+
+void write_descriptor(const ImageSchema& schema, const ImagePlan& plan, uint8_t* to);
+void write_piece(const ImagePlan& plan, const Piece& piece, uint8_t* to);
+
+// All of it, `plan.bytes` from `to`, which is a multiple of 8 (and should be one of 64).
+void write_image(const ImageSchema& schema, const ImagePlan& plan, uint8_t* to);
+
+// A batch that reads in place. Everything is checked that could lead outside the image: extents always, and offsets,
+// indices, views and run ends in one pass each. `keep` is held until the last array of the tree is released.
+void open_image(const ImageSchema& schema, const uint8_t* image, size_t size, std::shared_ptr<const void> keep, ArrowArray* out);
+
+}  // namespace penstock

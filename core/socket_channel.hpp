@@ -1,0 +1,102 @@
+// One end of a connection between two workers: frames out by gathered writes, frames in without moving them.
+//
+// A batch is written from its own buffers: the kernel gathers head, descriptor and buffers in one call, and nothing is
+// copied here but what is small or has to be rewritten. What the kernel does not take waits, and its array is held until
+// it is out. The descriptor never blocks; the time from the first refusal to the next success is what the connection was
+// blocked (Schneider et al., section 3). Memory that waits is bounded: the edges' credits keep it low, and the limit
+// here says so when they fail to.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "frames.hpp"
+#include "image.hpp"
+
+namespace penstock {
+
+// More waits for a connection than its limit allows: whoever sends has not heeded its credits.
+struct OutboxFull : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct SocketStatistics {
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+    uint64_t frames_sent = 0;
+    uint64_t bytes_waiting = 0;
+    int64_t blocked_ns = 0;
+};
+
+// A frame on its way out.
+struct Outgoing {
+    Outgoing() = default;
+    Outgoing(Outgoing&& other) noexcept;
+    Outgoing& operator=(Outgoing&& other) noexcept;
+    ~Outgoing() { let_go(); }
+
+    void let_go();  // of the array; memory is kept for the next frame
+
+    std::vector<uint8_t> own;  // head, descriptor, and what was copied
+    std::vector<iovec> parts;
+    size_t next = 0;  // the first part that is not out
+    size_t left = 0;  // bytes
+    ArrowArray array{};
+};
+
+class SocketChannel {
+   public:
+    SocketChannel(int descriptor, uint32_t edges, size_t waiting_max);
+
+    // Takes the array over and releases it once it is out. The image's bytes, which both ends count. Throws ImageFault
+    // where the batch is too large and OutboxFull where too much waits; nothing has been queued then.
+    size_t send_batch(uint32_t edge, const ImageSchema& schema, ArrowArray& array, int64_t value);
+
+    // An image that somebody wrote already; it is copied into the outbox.
+    void send_image(uint32_t edge, const uint8_t* image, size_t bytes, uint32_t rows, int64_t value);
+
+    void send_mark(uint8_t kind, uint32_t edge, int64_t value);
+
+    // Pushes out what the kernel takes. 0, or the error number of a connection that has broken.
+    int flush();
+
+    // Waits until the kernel takes bytes again, at most so long, then flushes.
+    int wait_writable(int milliseconds);
+
+    enum class Reading : uint8_t { Open, Ended, Broken, Faulty };
+
+    // Adds the frames that have come. What follows the last good frame is told by the next call, so that none is lost.
+    Reading receive(std::vector<Frame>& frames);
+
+    bool waiting() const { return !outbox_.empty(); }
+    SocketStatistics statistics() const;
+    int error() const { return error_; }
+    const std::string& fault() const { return reader_.fault(); }
+
+    void clear() { outbox_.clear(); }  // what waits is lost
+
+   private:
+    void require_room(size_t bytes) const;
+    void lay_out(Outgoing& frame, const ImageSchema& schema, const FrameHead& head) const;
+    void queue(Outgoing&& frame);
+    bool send_some();
+    void advance(size_t sent);
+    void unblock();
+
+    int descriptor_;
+    size_t waiting_max_;
+    int error_ = 0;
+    Reading state_ = Reading::Open;
+    FrameReader reader_;
+    ImagePlan plan_;
+    std::deque<Outgoing> outbox_;
+    Outgoing spare_;  // an empty one whose memory is used again
+    std::vector<iovec> gathered_;
+    int64_t blocked_since_ns_ = 0;
+    SocketStatistics counts_;
+};
+
+}  // namespace penstock
