@@ -25,7 +25,7 @@ ALLOWED = {
     "testing": {"model"},
     "oracle": set(),
     "deploy": {"model", "flow", "run", "optimise"},
-    "reproduce": {"model", "apps", "optimise", "observe"},
+    "reproduce": {"model", "apps", "optimise", "observe", "bench"},
     "bench": {"model", "apps", "flow", "run", "optimise", "observe", "_core"},
     "cli": {"model", "apps", "optimise", "observe", "deploy", "reproduce", "bench"},
 }

@@ -32,7 +32,7 @@ class Case:
     seconds: float = 0.5
     producers: int = 1
     read: bool = True  # Arrow: the consumer sums a column of each batch
-    ring_messages: int = 0  # ring size in messages; 0 leaves it to the transport
+    ring_bytes: int = 0  # size of the ring; 0 leaves it to the transport
 
     @property
     def warm(self) -> int:
@@ -113,4 +113,5 @@ def median_of(outcomes: Sequence[Outcome]) -> Outcome:
         values = [value for outcome in good if (value := getattr(outcome, name)) is not None]
         return statistics.median(values) if values else None
 
-    return Outcome(*(middle(name) for name in ("mean_us", "p50_us", "p99_us", "mb_per_second", "cpu_share")))
+    mean, p50, p99 = middle("mean_us"), middle("p50_us"), middle("p99_us")
+    return Outcome(mean, p50, p99, middle("mb_per_second"), middle("cpu_share"))

@@ -102,7 +102,7 @@ class NettyBench:
         return found
 
     def run(self, case: Case) -> Outcome:
-        """One case; Netty waits in the kernel when idle, which a case without messages shows best by the CPU of none."""
+        """One case; idle CPU and many producers are asked of the others only."""
         if case.kind == "idle" or case.producers > 1:
             return Outcome(failure="not measured for Netty")
         line = f"flat {case.size} {case.seconds}"

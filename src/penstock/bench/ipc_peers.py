@@ -14,7 +14,7 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -180,20 +180,18 @@ class ZmqLink:
         end.set_hwm(self._queue)
         return context, end
 
-    def sender(self) -> Sender:
+    def sender(self) -> Any:  # noqa: ANN401
         """PUSH."""
         context, end = self._socket("PUSH")
         end.connect(f"ipc://{self._path}")
-        return _Ends(send=end.send, close=lambda: (end.close(linger=5000), context.term()))
+        return _Ends([end.close, context.term], send=end.send)
 
-    def receiver(self) -> Receiver:
+    def receiver(self) -> Any:  # noqa: ANN401
         """PULL, without copying out of the frame."""
         context, end = self._socket("PULL")
         end.bind(f"ipc://{self._path}")
-        return _Ends(
-            receive=lambda: end.recv(copy=False).buffer,
-            close=lambda: (end.close(linger=0), context.term(), _remove(self._path)),
-        )
+        closing = [end.close, context.term, lambda: _remove(self._path)]
+        return _Ends(closing, receive=lambda: end.recv(copy=False).buffer)
 
 
 class NngLink:
@@ -203,48 +201,33 @@ class NngLink:
         self._path = _socket_path()
         self._queue = case.queue
 
-    def sender(self) -> Sender:
+    def sender(self) -> Any:  # noqa: ANN401
         """Push0."""
         import pynng
 
         end = pynng.Push0(dial=f"ipc://{self._path}", send_buffer_size=self._queue)
-        return _Ends(send=lambda message: end.send(bytes(message)), close=end.close)
+        return _Ends([end.close], send=lambda message: end.send(bytes(message)))
 
-    def receiver(self) -> Receiver:
+    def receiver(self) -> Any:  # noqa: ANN401
         """Pull0."""
         import pynng
 
         end = pynng.Pull0(listen=f"ipc://{self._path}", recv_buffer_size=self._queue)
-        return _Ends(receive=end.recv, close=lambda: (end.close(), _remove(self._path)))
+        return _Ends([end.close, lambda: _remove(self._path)], receive=end.recv)
 
 
 class _Ends:
     """An end put together from what a library already offers."""
 
-    def __init__(
-        self,
-        *,
-        close: Callable[[], object],
-        send: Callable[[bytearray], object] | None = None,
-        receive: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, close: Sequence[Callable[[], object]], **offered: Callable[..., object]) -> None:
         self._close = close
-        if send is not None:
-            self.send = send
-        if receive is not None:
-            self.receive = receive
-
-    def send(self, message: bytearray) -> object:
-        """Replaced by the library's."""
-        raise NotImplementedError
-
-    def receive(self) -> object:
-        """Replaced by the library's."""
-        raise NotImplementedError
+        for name, call in offered.items():
+            setattr(self, name, call)
 
     def close(self) -> None:
         """Whatever the library wants closed."""
-        self._close()
+        for call in self._close:
+            call()
 
 
 def _remove(path: Path) -> None:

@@ -119,12 +119,13 @@ def fork_producer(link: Any, case: Case, payload: Payload) -> tuple[int, int]:  
     status = 1
     try:
         os.close(word)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(PR_SET_TIMERSLACK, 1)
         produce(link, case, payload, go)
         status = 0
-    except BaseException:  # noqa: BLE001 - nothing may return into the consumer's code
+    except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -179,6 +180,19 @@ def consume_idle(receive: Callable[[], Any]) -> dict[str, object]:
     return {"seconds": (time.monotonic_ns() - began) / 1e9, "cpu_seconds": time.process_time() - cpu}
 
 
+class ProducerFailed(RuntimeError):
+    """A producer ended before it had sent everything."""
+
+
+def notice_failures(number: int, frame: object) -> None:
+    """On SIGCHLD: a consumer must not wait for a producer that has failed."""
+    with contextlib.suppress(ChildProcessError):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is not None and found.si_status:
+            msg = f"a producer ended with status {found.si_status}"
+            raise ProducerFailed(msg)
+
+
 def run_case(transport: str, case: Case) -> dict[str, object]:
     """One case in this process and the producers that it forks."""
     from penstock.bench.ipc_transports import make
@@ -187,6 +201,7 @@ def run_case(transport: str, case: Case) -> dict[str, object]:
     gc.collect()
     gc.freeze()
     gc.disable()
+    signal.signal(signal.SIGCHLD, notice_failures)
     producers = [fork_producer(link, case, payload) for _ in range(case.producers)]
     end = link.receiver()
     for _, word in producers:
@@ -194,9 +209,10 @@ def run_case(transport: str, case: Case) -> dict[str, object]:
     found = consume(end.receive, read, case)
     for _, word in producers:
         os.write(word, b"d")
-    bad = [status for process, _ in producers if (status := os.waitpid(process, 0)[1])]
+    for process, _ in producers:
+        os.waitpid(process, 0)
     end.close()
-    return {"failure": "a producer failed"} if bad else found
+    return found
 
 
 def answer_case(transport: str, line: str, answers: int) -> None:

@@ -97,7 +97,9 @@ def _arrow(cases: Cases) -> list[Target]:
         *(Target(f"Arrow p50 us, {_said(small)}", "p50_us", small, 0.35, other, ours=ours) for other in sockets),
         *(Target(f"Arrow p50 us, {_said(large)}", "p50_us", large, 0.5, other, ours=ours) for other in sockets),
         *(
-            Target(f"Arrow MB/s flat out, 64 KB{word}", "mb_per_second", case, 2.0, names.ARROW_ICEORYX, None, ours, True)
+            Target(
+                f"Arrow MB/s flat out, 64 KB{word}", "mb_per_second", case, 2.0, names.ARROW_ICEORYX, None, ours, True
+            )
             for word, case in (("", flat), (" unread", unread))
         ),
     ]

@@ -17,7 +17,7 @@ SECTION_TITLES = {
     "random": "best and peers on random unequal instances: cost over the best known",
     "exact_unequal": "exact on random unequal instances",
     "papers_at_10000": "the papers' schedulers at scale",
-    "ipc_latency": "one way, 3,000 messages/s, receiver blocks: p50 / p99 us by message size, and the receiver's CPU in per cent",
+    "ipc_latency": "one way at 3,000 messages/s: p50 / p99 us by message size, and the receiver's CPU in per cent",
     "ipc_flat_out": "flat out, MB/s by message size",
     "ipc_arrow": "Arrow batches, written, sent, opened and a column summed: p50 / p99 us, and MB/s flat out",
     "ipc_targets": "targets",

@@ -10,17 +10,19 @@ from pathlib import Path
 
 from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
-from penstock.reproduce import ischeduler_figures, t3_figures
+from penstock.reproduce import ischeduler_figures, t3_figures, turbostream_fig8
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
+from penstock.reproduce.turbostream_fig8 import TransportFigure
 
 __all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*t3_figures.ITEMS, *ischeduler_figures.ITEMS)}
+_ALL: tuple[Item | TransportFigure, ...] = (*t3_figures.ITEMS, *ischeduler_figures.ITEMS, *turbostream_fig8.ITEMS)
+ITEMS: dict[str, Item | TransportFigure] = {item.name: item for item in _ALL}
 
 
-def find_item(name: str) -> Item:
+def find_item(name: str) -> Item | TransportFigure:
     """The item of that name, or InvalidInput listing the known ones."""
     if name not in ITEMS:
         raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
@@ -46,7 +48,10 @@ def reproduce(
             # Each item is an equal share of the bar; those that find their rows already measured just go by quickly.
             progress(number * total + done, len(items) * total, f"{name}: {text}")
 
-        reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        if isinstance(item, Item):
+            reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        else:
+            reports.append(item.run(out_dir, within))
     if len(reports) > 1:
         write_index(reports, out_dir / "index.md")
     return reports
