@@ -92,7 +92,8 @@ def _draw(axes: Axes, title: str, x_label: str, lines: Sequence[Line]) -> None:
 
 def _latency(axes: Axes, title: str, x_label: str, lines: Sequence[Line]) -> None:
     _draw(axes, title, x_label, lines)
-    axes.set_yscale("log")
+    if any(value is not None for _, _, y in lines for value in y):  # a logarithmic axis needs something on it
+        axes.set_yscale("log")
     axes.set_ylabel("mean latency in us", fontsize=9)
     axes.yaxis.set_major_formatter(_plain_number)
     axes.yaxis.set_minor_formatter(_plain_minor)
@@ -121,8 +122,8 @@ def _reduction(axes: Axes, title: str, x_label: str, lines: Sequence[Line]) -> N
 
 
 def _share_range(row: Sequence[Axes]) -> None:
-    limits = [axes.get_ylim() for axes in row]
-    for axes in row:
+    limits = [axes.get_ylim() for axes in row if axes.get_yscale() == "log"]
+    for axes in row if limits else ():
         axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
