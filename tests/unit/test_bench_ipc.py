@@ -1,4 +1,4 @@
-"""The transport benchmark: schedules, counting, targets, and every transport that needs nothing installed, with small counts.
+"""The transport benchmark: schedules, counting, targets, and each transport that needs nothing installed, in small.
 
 No assertion is about how fast anything is.
 """
