@@ -201,7 +201,7 @@ class Consumer {
     std::atomic<uint32_t> left_{0};          // the oldest record that is not released; set under the mutex
     uint32_t left_position_ = 0;
     uint32_t read_ = 0, read_position_ = 0;  // the first that was never looked at
-    uint32_t freed_units_ = 0;               // since producers were last woken
+    uint32_t freed_units_ = 0, freed_slots_ = 0;  // since producers were last woken
     uint32_t cursor_seen_ = 0;
     std::vector<Pending> pending_;
     std::vector<Known> known_;

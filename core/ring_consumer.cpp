@@ -208,6 +208,7 @@ void Consumer::advance() {
         places_[left & mask].taken = Taken::blank;
         left_position_ += units;
         freed_units_ += units;
+        freed_slots_++;
         segment_->slot(left).word.store(Word::blank(left + mask + 1), std::memory_order_release);
         RING_POINT("slot_freed");
     }
@@ -215,9 +216,10 @@ void Consumer::advance() {
     Header& header = segment_->header();
     header.released.store(Cursor{left, left_position_}.pack(), std::memory_order_seq_cst);
     RING_POINT("released");
-    // Waking for each record would cost more than it brings, so producers hear of a quarter at once, or of all there is.
-    if (header.space_wanted.load(std::memory_order_seq_cst) != 0 &&
-        (left == read_ || freed_units_ >= segment_->capacity_units() / 4))
+    // Waking for each record would cost more than it brings: producers hear of a quarter at once, or when we park, and
+    // look for themselves every millisecond.
+    if ((freed_units_ >= segment_->capacity_units() / 4 || freed_slots_ >= segment_->slots() / 4) &&
+        header.space_wanted.load(std::memory_order_seq_cst) != 0)
         wake_producers();
 }
 
@@ -239,7 +241,7 @@ void Consumer::keep_cursor_ahead(uint32_t left) {
 void Consumer::wake_producers() {
     Header& header = segment_->header();
     if (header.space_wanted.exchange(0, std::memory_order_seq_cst) == 0) return;
-    freed_units_ = 0;
+    freed_units_ = freed_slots_ = 0;
     counts_.space_wakes++;
     header.space_turn.fetch_add(1, std::memory_order_seq_cst);
     futex_wake(header.space_turn, INT32_MAX);
