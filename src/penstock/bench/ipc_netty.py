@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from penstock.bench.ipc_cases import Case, Outcome, outcome_of
-from penstock.bench.ipc_rig import START_SECONDS, LineProcess
+from penstock.bench.ipc_rig import START_SECONDS, STARTS_MAX, LineProcess
 from penstock.errors import UserError
 
 NETTY_NIO, NETTY_EPOLL = "netty", "netty, epoll"
@@ -81,18 +81,25 @@ def _path(parts: list[Path]) -> str:
 
 
 class NettyBench:
-    """Two Java processes, connected for as long as they live."""
+    """Two Java processes, connected for as long as they live; stuck ones are ended and started again."""
 
     def __init__(self, name: str) -> None:
-        command = [str(tool("java")), *JAVA_OPTIONS, "-cp", _path([compiled(), *jars()]), PROGRAM]
+        self._command = [str(tool("java")), *JAVA_OPTIONS, "-cp", _path([compiled(), *jars()]), PROGRAM]
+        self._kind = TRANSPORTS[name]
+        self._ends: tuple[LineProcess, LineProcess] | None = None
+        self._starts, self._failure = 0, ""
+
+    def _start(self) -> None:
+        self._starts += 1
         self._failure = ""
-        self._receiver = LineProcess([*command, "receive", TRANSPORTS[name]])
-        self._sender = LineProcess([*command, "send", TRANSPORTS[name]])
-        port = self._ask(self._receiver, START_SECONDS).get("port")
-        self._sender.tell(f"connect {port}")
-        self._ask(self._sender, START_SECONDS)
+        receiver = LineProcess([*self._command, "receive", self._kind])
+        sender = LineProcess([*self._command, "send", self._kind])
+        self._ends = receiver, sender
+        port = self._ask(receiver, START_SECONDS).get("port")
+        sender.tell(f"connect {port}")
+        self._ask(sender, START_SECONDS)
         for case in WARM_CASES:
-            self.run(case)
+            self._exchange(case, receiver, sender)
 
     def _ask(self, process: LineProcess, seconds: float) -> dict[str, object]:
         if self._failure:
@@ -101,20 +108,31 @@ class NettyBench:
         self._failure = str(found.get("failure", ""))
         return found
 
+    def _exchange(self, case: Case, receiver: LineProcess, sender: LineProcess) -> dict[str, object]:
+        line = f"flat {case.size} {case.seconds}"
+        if case.kind == "paced":
+            line = f"paced {case.size} {case.rate} {case.warm} {case.count}"
+        receiver.tell(line)
+        self._ask(receiver, START_SECONDS)  # it counts from now on
+        sender.tell(line)
+        self._ask(sender, case.limit_seconds)
+        return self._ask(receiver, case.limit_seconds)
+
     def run(self, case: Case) -> Outcome:
         """One case; idle CPU and many producers are asked of the others only."""
         if case.kind == "idle" or case.producers > 1:
             return Outcome(failure="not measured for Netty")
-        line = f"flat {case.size} {case.seconds}"
-        if case.kind == "paced":
-            line = f"paced {case.size} {case.rate} {case.warm} {case.count}"
-        self._receiver.tell(line)
-        self._ask(self._receiver, START_SECONDS)  # it counts from now on
-        self._sender.tell(line)
-        self._ask(self._sender, case.limit_seconds)
-        return outcome_of(case, self._ask(self._receiver, case.limit_seconds))
+        if self._ends is None and self._starts < STARTS_MAX:
+            self._start()
+        if self._ends is None:
+            return Outcome(failure=self._failure)
+        found = self._exchange(case, *self._ends)
+        if self._failure:
+            self.close()
+        return outcome_of(case, found)
 
     def close(self) -> None:
         """Both processes end."""
-        self._sender.close()
-        self._receiver.close()
+        for end in self._ends or ():
+            end.close()
+        self._ends = None

@@ -32,6 +32,8 @@ from typing import Any, Protocol
 from penstock.bench.ipc_cases import STAMP_END, Case, Outcome, outcome_of
 
 START_SECONDS = 60.0
+STARTS_MAX = 3
+NO_ANSWER, ENDED = "no answer", "its process ended"
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 _STAMP = struct.Struct("<q")
 
@@ -288,10 +290,10 @@ class LineProcess:
     def answer(self, seconds: float) -> dict[str, object]:
         """The next line's JSON, or {"failure": why}."""
         if not self._selector.select(seconds):
-            return {"failure": f"no answer within {seconds:.0f} s"}
+            return {"failure": f"{NO_ANSWER} within {seconds:.0f} s"}
         line = self._out.readline()
         if not line:
-            return {"failure": f"its process ended: {self._last_words()}"}
+            return {"failure": f"{ENDED}: {self._last_words()}"}
         found: dict[str, object] = json.loads(line)
         return found
 
@@ -309,27 +311,38 @@ class LineProcess:
 
 
 class PythonBench:
-    """A transport whose two ends are Python processes."""
+    """A transport whose two ends are Python processes; stuck ones are ended and started again, so often and no more."""
 
     def __init__(self, transport: str, python: str = sys.executable) -> None:
-        self._child = LineProcess([python, "-P", "-m", "penstock.bench.ipc_rig", transport])
+        self._command = [python, "-P", "-m", "penstock.bench.ipc_rig", transport]
+        self._child: LineProcess | None = None
+        self._starts, self._failure = 0, ""
+
+    def _start(self) -> None:
+        self._starts += 1
+        self._child = LineProcess(self._command)
         self._failure = str(self._child.answer(START_SECONDS).get("failure", ""))
+        if self._failure:
+            self.close()
 
     def run(self, case: Case) -> Outcome:
-        """One case; a process that died or got stuck is not asked again."""
-        if self._failure:
+        """One case."""
+        if self._child is None and self._starts < STARTS_MAX:
+            self._start()
+        if self._child is None:
             return Outcome(failure=self._failure)
         self._child.tell(case.to_line())
         raw = self._child.answer(case.limit_seconds)
-        if str(raw.get("failure", "")).startswith(("no answer", "its process")):
+        if str(raw.get("failure", "")).startswith((NO_ANSWER, ENDED)):
             self._failure = str(raw["failure"])
-            self._child.close()
+            self.close()
         return outcome_of(case, raw)
 
     def close(self) -> None:
         """Its processes end."""
-        if not self._failure:
+        if self._child is not None:
             self._child.close()
+            self._child = None
 
 
 if __name__ == "__main__":

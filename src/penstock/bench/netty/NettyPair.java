@@ -40,7 +40,7 @@ import java.util.concurrent.locks.LockSupport;
 public final class NettyPair {
     private static final int FRAME_MAX = 64 << 20;
     private static final long STAMP_END = -1;
-    private static final long CASE_SECONDS_MAX = 60;
+    private static final long CASE_SECONDS_MAX = 120;
     private static final int WAITING_MAX = 4 << 20;  // bytes in the send buffer; its default of 64 KB slows Netty down
     private static final int READ_MAX = 1 << 20;     // its default of 64 KB needs several reads for a large message
 
