@@ -58,7 +58,7 @@ def draw_sweeps(sweeps: Sweeps, path: Path) -> Path:
     figure.subplots_adjust(left=0.06, right=0.985, top=0.875, bottom=0.075, wspace=0.2, hspace=0.36)
     figure.text(0.012, 0.97, "The ring against Netty", fontsize=12, weight="bold", va="center")
     subtitle = f"{fig.PAPER}, Figure 8, reproduced; mean latency one way, median of {sweeps.effort.rounds} rounds"
-    if fig.NETTY in sweeps.results.skipped:
+    if not sweeps.measured(fig.NETTY):
         subtitle += "; Netty was not measured"
     figure.text(0.012, 0.938, subtitle, fontsize=9, color="#555555", va="center")
     return looks.save_figure(figure, path)

@@ -79,6 +79,10 @@ class Sweeps:
         rings = [case for size in RATE_SIZES for case in self.by_ring(size)] if transport == RING else []
         return [*self.against_netty(), *rings]
 
+    def measured(self, transport: str) -> bool:
+        """Whether there is a figure of it at all."""
+        return any(self.results.at(transport, case) is not None for case in self.of(transport))
+
     def mean(self, transport: str, case: Case) -> float | None:
         """Mean latency in microseconds."""
         found = self.results.at(transport, case)
@@ -312,7 +316,10 @@ def remarks(sweeps: Sweeps) -> list[str]:
         "The paper's Netty takes 192 ms for 40 KB at 3,000/s, 120 MB/s, which this one carries without a queue: the "
         "upper end of the published range measures their saturation, which does not come about here.",
     ]
-    return texts + [f"{name} was not measured: {why}." for name, why in sweeps.results.skipped.items()]
+    return texts + [
+        f"{name} failed at times, {why}." if sweeps.measured(name) else f"{name} was not measured: {why}."
+        for name, why in sweeps.results.skipped.items()
+    ]
 
 
 def _us(value: float | None) -> str:
