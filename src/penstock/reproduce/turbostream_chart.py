@@ -54,7 +54,7 @@ def draw_sweeps(sweeps: Sweeps, path: Path) -> Path:
     ]
     _latency(grid[1][2], "(c) by ring size, 3,000/s", "ring size in messages", by_ring)
     grid[1][2].axvspan(50, 103, color=BAND, zorder=0)
-    grid[1][2].text(71, 0.03, "the paper's\nadvice", transform=_x_data(grid[1][2]), ha="center", fontsize=7.5)
+    grid[1][2].text(71, 0.9, "the paper's\nadvice", transform=_x_data(grid[1][2]), ha="center", fontsize=7.5)
     figure.subplots_adjust(left=0.06, right=0.985, top=0.875, bottom=0.075, wspace=0.2, hspace=0.36)
     figure.text(0.012, 0.97, "The ring against Netty", fontsize=12, weight="bold", va="center")
     subtitle = f"{fig.PAPER}, Figure 8, reproduced; mean latency one way, median of {sweeps.effort.rounds} rounds"
@@ -106,7 +106,7 @@ def _plain_number(value: float, position: float) -> str:
 
 def _plain_minor(value: float, position: float) -> str:
     first = f"{value:e}"[0]
-    return f"{value:,g}" if first in "25" else ""
+    return f"{value:,g}" if first in "2357" else ""
 
 
 def _reduction(axes: Axes, title: str, x_label: str, lines: Sequence[Line]) -> None:
