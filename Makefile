@@ -5,9 +5,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
+RING   := core/ring_producer.cpp core/ring_consumer.cpp core/segment.cpp core/waiting.cpp $(wildcard core/tests/*.cpp)
+FAULTS := .build/ring/faults
+CXX_TEST := c++ -std=c++20 -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit bench peers sanitise clean
+.PHONY: help demo test check lint types unit bench peers sanitise soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +56,29 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
 	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_socket_channel.py
+	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package tests/unit/test_core_network.py \
+	  tests/unit/test_ring.py
+	$(MAKE) -s $(FAULTS)-address $(FAULTS)-thread
+	$(FAULTS)-address fuzz 20000 1
+	$(FAULTS)-address threads 3 1
+	for point in $$($(FAULTS)-address points); do $(FAULTS)-address kill $$point 10 1 || exit 1; done
+	TSAN_OPTIONS=halt_on_error=1 $(FAULTS)-thread threads 10 1
+
+soak: $(FAULTS) ## 100,000 killed producers and consumers, and a million mutated segments
+	$(FAULTS) random 100000 1
+	$(FAULTS) fuzz 1000000 1
+
+$(FAULTS): $(RING) $(CORE) $(wildcard core/tests/*.hpp)
+	@mkdir -p $(@D)
+	$(CXX_TEST) -O2 $(RING) -o $@
+
+$(FAULTS)-address: $(RING) $(CORE) $(wildcard core/tests/*.hpp)
+	@mkdir -p $(@D)
+	$(CXX_TEST) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all $(RING) -o $@
+
+$(FAULTS)-thread: $(RING) $(CORE) $(wildcard core/tests/*.hpp)
+	@mkdir -p $(@D)
+	$(CXX_TEST) -O1 -fsanitize=thread $(RING) -o $@
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) .build out

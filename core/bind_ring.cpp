@@ -316,6 +316,7 @@ nb::dict counts_of(const ring::Consumer& consumer) {
     named["space_wakes"] = counts.space_wakes;
     named["pinned_bytes"] = counts.pinned_bytes;
     named["unfinished"] = counts.unfinished;
+    named["evictions"] = counts.evictions;
     return named;
 }
 
@@ -403,16 +404,19 @@ void bind_consumer(nb::module_& module) {
         .def("__len__", [](const RecordHandle& self) { return self.record().length; })
         .def("messages", &batch_messages);
     nb::class_<ring::Consumer>(module, "RingConsumer")
-        .def(nb::new_([](std::shared_ptr<ring::Segment> segment, uint32_t window, int64_t spin_ns, uint64_t message_max) {
+        .def(nb::new_([](std::shared_ptr<ring::Segment> segment, uint32_t window, int64_t spin_ns, uint64_t message_max,
+                         int64_t pin_ns) {
                  return std::make_shared<ring::Consumer>(std::move(segment),
-                                                         ring::ConsumerLimits{window, spin_ns, message_max});
+                                                         ring::ConsumerLimits{window, spin_ns, message_max, pin_ns});
              }),
-             "segment"_a, nb::kw_only(), "window"_a = 256, "spin_ns"_a = 10'000, "message_max"_a = 1 << 28)
+             "segment"_a, nb::kw_only(), "window"_a = 256, "spin_ns"_a = 10'000, "message_max"_a = 1 << 28,
+             "pin_ns"_a = 1'000'000)
         .def("next", &next, "timeout"_a = nb::none())
         .def("drain", &drain, "limit"_a = 64)
         .def("fileno", [](const ring::Consumer& self) { return self.segment().wake(); })
         .def("arm", &ring::Consumer::arm)
         .def("disarm", &ring::Consumer::disarm)
+        .def("signal", [](const ring::Consumer& self) { ring::eventfd_signal(self.segment().wake()); })
         .def("wake_for_space", &ring::Consumer::wake_for_space, "identity"_a, "wake"_a)
         .def("departed", &ring::Consumer::departed)
         .def("revoke", &ring::Consumer::revoke, "identity"_a)

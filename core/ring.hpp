@@ -12,6 +12,10 @@
 // order. Where the paper's window drops what stays unfinished, ours waits unless the producer is known to be dead, and
 // then steps over just that record. Producers wait for space; they never overwrite.
 //
+// Records are read in place for as long as someone holds them. If held ones keep producers waiting, they move out: their
+// bytes are copied into private memory which then replaces the reader's own mapping at the same address, so that every
+// pointer into them stays good and the ring has its space back. A batch kept for ever costs memory, never a deadlock.
+//
 // Nothing that a killed process leaves behind needs repair: a reservation names its owner and length in the very word
 // that reserves, the cursor is moved on by whoever finds it behind, and parked flags are taken down by who wakes. A
 // lock or a commit tag in the payload was rejected: the one dies with its holder, the other can match stale bytes.
@@ -114,17 +118,19 @@ struct Record {
     uint32_t flags = 0;
     uint32_t ticket = 0;
     std::unique_ptr<std::byte[]> owned;
+    std::shared_ptr<const View> view;  // what `data` lies in, where that is not `owned`
 };
 
 struct ConsumerCounts {
     uint64_t messages = 0, bytes = 0, skipped = 0, refused = 0, abandoned = 0, parts = 0;
-    uint64_t parks = 0, spins = 0, space_wakes = 0, pinned_bytes = 0, unfinished = 0;
+    uint64_t parks = 0, spins = 0, space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0;
 };
 
 struct ConsumerLimits {
     uint32_t window = 256;         // records looked at beyond the first unfinished one
     int64_t spin_ns = 10'000;      // spin this long while messages come faster than this
     uint64_t message_max = 1 << 28;  // bytes of a message that comes in parts
+    int64_t pin_ns = 1'000'000;      // how long held records may keep producers waiting before they move out of the ring
 };
 
 // The inbox's reader. poll, wait, arm and disarm belong to one thread; release to any.
@@ -187,6 +193,9 @@ class Consumer {
     bool is_alive(uint32_t number);
     void step_over(uint32_t ticket);
     void advance();
+    bool holds_up() const;
+    bool relieve();
+    void evict();
     void keep_cursor_ahead(uint32_t left);
     void wake_producers();
     void note_gap(int64_t gap_ns);
@@ -206,6 +215,9 @@ class Consumer {
     std::vector<Pending> pending_;
     std::vector<Known> known_;
     std::vector<std::pair<uint32_t, int>> space_wakes_;  // identity, eventfd
+    std::shared_ptr<View> view_;
+    uint32_t stuck_left_ = 0;  // where the window's left edge was held when producers were first seen waiting
+    int64_t stuck_since_ns_ = 0;
     int64_t gap_ns_;
     int64_t slice_ns_ = 0;
     std::string broken_;

@@ -15,6 +15,7 @@ Consumer::Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limit
       forks_(fork_generation()),
       places_(segment_->slots()),
       known_(segment_->producers()),
+      view_(std::make_shared<View>(*segment_)),
       gap_ns_(16 * limits.spin_ns) {
     limits_.window = std::clamp<uint32_t>(limits_.window, 1, segment_->slots());
     Header& header = segment_->header();
@@ -143,10 +144,10 @@ bool Consumer::deliver(const Pending& at, Record& record) {
         step_over(at.ticket);
         return false;
     }
-    const std::byte* data = segment_->payload(at.position);
+    const std::byte* data = view_->at(at.position);
     if ((head.flags & CHECKED) != 0 && checksum_of(data, head.length) != head.checksum)
         fail("the payload of record " + std::to_string(at.ticket) + " is damaged");
-    record = Record{data, head.length, head.sequence, head.target, known.identity, head.flags, at.ticket, nullptr};
+    record = Record{data, head.length, head.sequence, head.target, known.identity, head.flags, at.ticket, nullptr, view_};
     if ((head.flags & END) != 0) known.ended = true;
     if ((head.flags & PART) != 0 && !assemble(head, at, known, record)) return false;
     if ((head.flags & PART) == 0) {
@@ -170,7 +171,7 @@ bool Consumer::assemble(const Head& head, const Pending& at, Known& known, Recor
     if (assembly.bytes == nullptr || head.whole != assembly.whole || head.length > assembly.whole - assembly.filled ||
         ((head.flags & LAST) != 0) != (assembly.filled + head.length == assembly.whole))
         fail("a part from producer " + std::to_string(known.identity) + " does not fit the message it belongs to");
-    std::memcpy(assembly.bytes.get() + assembly.filled, segment_->payload(at.position), head.length);
+    std::memcpy(assembly.bytes.get() + assembly.filled, view_->at(at.position), head.length);
     assembly.filled += head.length;
     counts_.parts++;
     step_over(at.ticket);
@@ -178,6 +179,7 @@ bool Consumer::assemble(const Head& head, const Pending& at, Known& known, Recor
     record.data = assembly.bytes.get();
     record.length = assembly.whole;
     record.owned = std::move(assembly.bytes);
+    record.view = nullptr;
     assembly = {};
     return true;
 }
@@ -185,8 +187,9 @@ bool Consumer::assemble(const Head& head, const Pending& at, Known& known, Recor
 // -- releasing ------------------------------------------------------------------------------------------------------
 
 void Consumer::release(const Record& record) noexcept try {
-    if (record.owned != nullptr || record.data == nullptr || forks_ != fork_generation()) return;
+    if (record.view == nullptr || forks_ != fork_generation()) return;
     const std::lock_guard lock(mutex_);
+    if (record.view != view_) return;  // it has moved out of the ring
     Place& place = places_[record.ticket & (segment_->slots() - 1)];
     if (record.ticket - left_ >= segment_->slots() || place.taken != Taken::delivered) return;
     counts_.pinned_bytes -= uint64_t{place.units} * UNIT;
@@ -256,6 +259,56 @@ void Consumer::wake_producers() {
     }
 }
 
+bool Consumer::holds_up() const {
+    const uint32_t left = left_.load(std::memory_order_relaxed);
+    return left != read_ && places_[left & (segment_->slots() - 1)].taken == Taken::delivered &&
+           segment_->header().space_wanted.load(std::memory_order_seq_cst) != 0;
+}
+
+bool Consumer::relieve() {
+    // True while a record that keeps producers waiting may yet be let go by itself.
+    const uint32_t left = left_.load(std::memory_order_relaxed);
+    if (freed_slots_ != 0 && segment_->header().space_wanted.load(std::memory_order_seq_cst) != 0) wake_producers();
+    if (!holds_up()) {
+        stuck_since_ns_ = 0;
+        return false;
+    }
+    const int64_t now = now_ns();
+    if (stuck_since_ns_ == 0 || stuck_left_ != left) {
+        stuck_left_ = left;
+        stuck_since_ns_ = now;
+    }
+    if (now - stuck_since_ns_ < limits_.pin_ns) return true;
+    stuck_since_ns_ = 0;
+    evict();
+    return false;
+}
+
+void Consumer::evict() {
+    std::shared_ptr<View> fresh;
+    try {
+        fresh = std::make_shared<View>(*segment_);
+    } catch (const NoMemory&) {
+        return;  // producers go on waiting; the holders may yet let go
+    }
+    const uint32_t mask = segment_->slots() - 1;
+    std::vector<std::pair<uint32_t, uint32_t>> held;
+    uint32_t position = left_position_;
+    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read_; ticket++) {
+        const Place& place = places_[ticket & mask];
+        if (place.taken == Taken::delivered) held.emplace_back(position, place.units);
+        position += place.units;
+    }
+    if (!view_->make_private(held)) return;
+    view_ = std::move(fresh);
+    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read_; ticket++)
+        if (places_[ticket & mask].taken == Taken::delivered) places_[ticket & mask].taken = Taken::released;
+    counts_.pinned_bytes = 0;
+    counts_.evictions++;
+    advance();
+    wake_producers();
+}
+
 // -- waiting --------------------------------------------------------------------------------------------------------
 
 bool Consumer::ready() const {
@@ -289,12 +342,12 @@ void Consumer::wait(const Deadline& deadline) {
     Header& header = segment_->header();
     const bool unfinished = !pending_.empty();
     slice_ns_ = unfinished ? std::clamp<int64_t>(slice_ns_ * 2, 1'000'000, 16'000'000) : SLICE_NS;
+    {
+        const std::lock_guard lock(mutex_);
+        if (relieve()) slice_ns_ = std::min(slice_ns_, limits_.pin_ns);
+    }
     header.parked.store(ON_FUTEX, std::memory_order_seq_cst);
     if (!ready()) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (header.space_wanted.load(std::memory_order_seq_cst) != 0) wake_producers();
-        }
         counts_.parks++;
         RING_POINT("parked");
         futex_wait(header.parked, ON_FUTEX, deadline.slice_ns(slice_ns_));
@@ -307,15 +360,21 @@ void Consumer::wait(const Deadline& deadline) {
 
 bool Consumer::arm() {
     Header& header = segment_->header();
-    header.parked.store(ON_EVENTFD, std::memory_order_seq_cst);
-    if (ready()) {
-        header.parked.store(AWAKE, std::memory_order_relaxed);
-        return false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (relieve()) return false;  // not to be slept over
     }
-    const std::lock_guard lock(mutex_);
-    if (header.space_wanted.load(std::memory_order_seq_cst) != 0) wake_producers();
-    counts_.parks++;
-    return true;
+    header.parked.store(ON_EVENTFD, std::memory_order_seq_cst);
+    bool is_called = ready();
+    if (!is_called) {  // a producer that asked for space before the flag went up has called nobody
+        const std::lock_guard lock(mutex_);
+        is_called = holds_up();
+    }
+    if (is_called)
+        header.parked.store(AWAKE, std::memory_order_relaxed);
+    else
+        counts_.parks++;
+    return !is_called;
 }
 
 void Consumer::disarm() {

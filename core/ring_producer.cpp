@@ -193,6 +193,7 @@ void Producer::wait_for_space(const Deadline& deadline) {
     const uint32_t turn = header.space_turn.load(std::memory_order_seq_cst);
     header.space_wanted.store(1, std::memory_order_seq_cst);
     if (header.released.load(std::memory_order_seq_cst) != released_seen_) return;
+    wake_consumer();  // it may sleep on records that are held and keep us out
     counts_.waits++;
     slice_ns_ = std::clamp(slice_ns_ * 2, SLICE_FIRST_NS, SLICE_LAST_NS);
     futex_wait(header.space_turn, turn, deadline.slice_ns(slice_ns_));
@@ -230,6 +231,7 @@ void Producer::check_consumer() {
 void Producer::notify_space() {
     segment_->entry(number_).wants_space.store(1, std::memory_order_seq_cst);
     segment_->header().space_wanted.store(1, std::memory_order_seq_cst);
+    wake_consumer();
 }
 
 void Producer::close() {

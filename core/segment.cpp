@@ -145,6 +145,35 @@ void Segment::adopt(uint32_t capacity_units, uint32_t slots, uint32_t producers,
     payload_at_ = base_ + payload_at(slots);
 }
 
+#ifdef __SANITIZE_THREAD__  // the sanitiser knows addresses, not pages: both sides must use the same
+View::View(const Segment& segment) : base_(segment.payload(0)), bytes_(0), units_(segment.capacity_units()) {}
+View::~View() = default;
+bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>&) noexcept { return false; }
+#else
+View::View(const Segment& segment) : bytes_(segment.capacity()), units_(segment.capacity_units()) {
+    const auto offset = static_cast<off_t>(payload_at(segment.slots()));
+    void* at = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED | MAP_POPULATE, segment.memory(), offset);
+    if (at == MAP_FAILED) throw NoMemory("a ring's payload could not be mapped again: " + reason());
+    base_ = static_cast<std::byte*>(at);
+}
+
+View::~View() { munmap(base_, bytes_); }
+
+bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges) noexcept {
+    void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) return false;
+    for (const auto& [position, units] : ranges) {
+        const uint64_t offset = uint64_t{position & (units_ - 1)} * UNIT;
+        std::memcpy(static_cast<std::byte*>(copy) + offset, base_ + offset, uint64_t{units} * UNIT);
+    }
+    mprotect(copy, bytes_, PROT_READ);
+    // One step for whoever reads at this moment: before it they see the ring, after it the same bytes in our memory.
+    if (mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) != MAP_FAILED) return true;
+    munmap(copy, bytes_);
+    return false;
+}
+#endif
+
 Segment::~Segment() {
     if (base_ != nullptr) munmap(base_, bytes_);
 }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "ring_layout.hpp"
 #include "waiting.hpp"
@@ -20,6 +22,26 @@ struct Shape {
     uint32_t slots = 0;           // records that can be under way; 0: one for each 2 KB
     uint32_t producers = 64;
     uint64_t epoch = 1;
+};
+
+// A reader's own, read-only mapping of a segment's payload. It can be turned into private memory in place, so that
+// what is still referenced keeps its address while the ring has its space back.
+class View {
+   public:
+    explicit View(const class Segment& segment);
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    ~View();
+
+    const std::byte* at(uint32_t position) const { return base_ + uint64_t{position & (units_ - 1)} * UNIT; }
+
+    // Ranges (position, units) that are to stay; false when there is no memory for them, and then nothing has changed.
+    bool make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges) noexcept;
+
+   private:
+    std::byte* base_ = nullptr;
+    uint64_t bytes_ = 0;
+    uint32_t units_ = 0;
 };
 
 class Segment {

@@ -84,9 +84,10 @@ void run_threads(int seconds, uint64_t seed) {
     std::thread releaser([&] {
         Record record;
         while (true) {
+            const bool is_last_look = all_read.load();  // before looking: what was read then has been handed over
             if (handover.take(record))
                 consumer.release(record);
-            else if (all_read.load())
+            else if (is_last_look)
                 return;
         }
     });

@@ -280,16 +280,23 @@ class RingRecord:
     def messages(self) -> list[memoryview]: ...  # of a batch
 
 class RingConsumer:
-    """The worker's inbox. `next` parks on a futex; `arm` and `fileno` are for a worker that waits for more than this."""
+    """The worker's inbox. `next` parks on a futex; `arm` and `fileno` serve a worker that waits for more than this."""
 
     def __init__(
-        self, segment: RingSegment, *, window: int = 256, spin_ns: int = 10_000, message_max: int = 1 << 28
-    ) -> None: ...
+        self,
+        segment: RingSegment,
+        *,
+        window: int = 256,
+        spin_ns: int = 10_000,
+        message_max: int = 1 << 28,
+        pin_ns: int = 1_000_000,
+    ) -> None: ...  # held records that keep producers waiting for longer than pin_ns move out of the ring
     def next(self, timeout: float | None = None) -> RingRecord | None: ...
     def drain(self, limit: int = 64) -> list[RingRecord]: ...  # what is there, without waiting
     def fileno(self) -> int: ...  # the eventfd, readable after `arm` as soon as something has come
     def arm(self) -> bool: ...  # True: producers will write the eventfd; False: something is there already
     def disarm(self) -> None: ...  # after the wait: takes the eventfd's count and stops the writing
+    def signal(self) -> None: ...  # writes the eventfd oneself: there is more to read
     def wake_for_space(self, identity: int, wake: int) -> None: ...  # whom to tell when space comes free
     def departed(self) -> list[int]: ...  # producers found dead, all of whose messages have been taken; told once
     def revoke(self, identity: int) -> None: ...  # refuse what this producer's process sends from now on

@@ -1,0 +1,126 @@
+"""Segments from hand to hand: how a worker gives its inbox to the others of its node, and how large an inbox is.
+
+A segment has no name. Its descriptors travel over an abstract Unix socket whose address follows from the job's key, to
+a process of the same user that has proved to hold that key. So nothing can be left behind in a file system, and nobody
+else can ask for one. Names under /dev/shm were rejected: they outlive killed processes, and Python's resource tracker
+unlinks them under living ones.
+
+The connection stays open. It carries nothing more, but its end says that the other process has gone.
+
+Sizes follow the paper's finding (003, section VI) that a ring should hold 50 to 100 messages; more is only footprint in
+the cache (1 to 4 MB did best here, docs/decisions/0014-ring.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import socket
+import struct
+
+from penstock._core import RingRefused, RingSegment
+from penstock.run.channel.protocol import PeerGone
+from penstock.run.channel.socket import HANDSHAKE_SECONDS, _handshake
+
+MESSAGES_HELD = 64
+CAPACITY_MIN = 256 * 1024
+CAPACITY_MAX = 32 * 1024 * 1024
+_OFFER = struct.Struct("<8sQQ")  # magic, epoch, capacity
+_MAGIC = b"pnsoffer"
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+
+
+def capacity_for(message_bytes: float, limit: int = CAPACITY_MAX, messages: int = MESSAGES_HELD) -> int:
+    """The bytes of a ring for messages of this size: the power of two that holds so many, within the limit."""
+    wanted = max(CAPACITY_MIN, int(message_bytes * messages))
+    capacity = 1 << (wanted - 1).bit_length()
+    ceiling = 1 << (min(limit, CAPACITY_MAX).bit_length() - 1)
+    return min(capacity, ceiling)
+
+
+def local_address(key: bytes, worker: int) -> bytes:
+    """Where a worker waits for the others of its node; only who holds the job's key can know."""
+    return b"\0penstock-" + hmac.new(key, b"inbox %d" % worker, hashlib.sha256).hexdigest()[:32].encode()
+
+
+def listen_locally(key: bytes, worker: int) -> socket.socket:
+    """A listening socket without a name in any file system."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listener.bind(local_address(key, worker))
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def connect_locally(key: bytes, me: int, peer: int) -> socket.socket:
+    """A connection to a worker of this node that has proved to hold the job's key."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.settimeout(HANDSHAKE_SECONDS)
+        connection.connect(local_address(key, peer))
+        _check_user(connection)
+        if _handshake(connection, me, key, first=True) != peer:
+            msg = f"the process at worker {peer}'s address is another one"
+            raise PeerGone(msg)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def accept_locally(listener: socket.socket, me: int, key: bytes) -> tuple[socket.socket, int] | None:
+    """The next connection and its worker, or None when whoever knocked does not hold the job's key."""
+    connection, _ = listener.accept()
+    try:
+        connection.settimeout(HANDSHAKE_SECONDS)
+        _check_user(connection)
+        return connection, _handshake(connection, me, key, first=False)
+    except (OSError, PeerGone):
+        connection.close()
+        return None
+
+
+def offer(connection: socket.socket, segment: RingSegment) -> None:
+    """Give a segment's descriptors to the process at the other end."""
+    message = _OFFER.pack(_MAGIC, segment.epoch, segment.capacity)
+    socket.send_fds(connection, [message], [segment.fileno(), segment.wake_fileno()])
+
+
+def take(connection: socket.socket, epoch: int) -> RingSegment:
+    """The segment that the other end offers, checked; one of another epoch is refused."""
+    data, descriptors, flags, _ = socket.recv_fds(connection, _OFFER.size, 2, socket.MSG_CMSG_CLOEXEC)
+    try:
+        if len(data) != _OFFER.size or len(descriptors) != 2 or flags & socket.MSG_CTRUNC:
+            msg = f"worker's offer of a segment broke off after {len(data)} bytes and {len(descriptors)} descriptors"
+            raise PeerGone(msg)
+        magic, offered, _ = _OFFER.unpack(data)
+        if magic != _MAGIC:
+            msg = "the peer offers something that is no segment; run the same build everywhere"
+            raise RingRefused(msg)
+        if offered != epoch:
+            msg = (
+                f"a segment of epoch {offered} is offered; this worker is of epoch {epoch}: one of the two was replaced"
+            )
+            raise RingRefused(msg)
+        return RingSegment.attach(descriptors[0], descriptors[1], epoch)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def exchange(connection: socket.socket, mine: RingSegment) -> RingSegment:
+    """Offer our inbox and take the peer's."""
+    offer(connection, mine)
+    return take(connection, mine.epoch)
+
+
+def _check_user(connection: socket.socket) -> None:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
+    if user != os.geteuid():
+        msg = f"a process of user {user} is at the other end; this one belongs to user {os.geteuid()}"
+        raise PeerGone(msg)
