@@ -5,15 +5,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
-RING   := core/ring_producer.cpp core/ring_consumer.cpp core/segment.cpp core/waiting.cpp $(wildcard core/tests/*.cpp)
-FAULTS := .build/ring/faults
-CXX_TEST := c++ -std=c++20 -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit bench peers sanitise soak clean
+.PHONY: help demo test check lint types unit bench peers peers-engine sanitise clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -47,6 +44,9 @@ bench: $(VENV)/.stamp peers ## the published table of placement figures
 peers: $(VENV)/.stamp ## install the partitioners that the benchmark compares with
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]' --no-build-isolation
 
+peers-engine: $(VENV)/.stamp ## install the engines that `penstock bench engine` compares with, and run it
+	$(BIN)/penstock bench engine --install-peers
+
 sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviour checks compiled in
 	$(BIN)/cmake -S . -B .build/sanitise -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DPENSTOCK_SANITISE=address,undefined
@@ -55,30 +55,7 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	cp .build/sanitise/_core*.so .build/sanitise/package/penstock/
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
-	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_socket_channel.py
-	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package tests/unit/test_core_network.py \
-	  tests/unit/test_ring.py
-	$(MAKE) -s $(FAULTS)-address $(FAULTS)-thread
-	$(FAULTS)-address fuzz 20000 1
-	$(FAULTS)-address threads 3 1
-	for point in $$($(FAULTS)-address points); do $(FAULTS)-address kill $$point 10 1 || exit 1; done
-	TSAN_OPTIONS=halt_on_error=1 $(FAULTS)-thread threads 10 1
-
-soak: $(FAULTS) ## 100,000 killed producers and consumers, and a million mutated segments
-	$(FAULTS) random 100000 1
-	$(FAULTS) fuzz 1000000 1
-
-$(FAULTS): $(RING) $(CORE) $(wildcard core/tests/*.hpp)
-	@mkdir -p $(@D)
-	$(CXX_TEST) -O2 $(RING) -o $@
-
-$(FAULTS)-address: $(RING) $(CORE) $(wildcard core/tests/*.hpp)
-	@mkdir -p $(@D)
-	$(CXX_TEST) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all $(RING) -o $@
-
-$(FAULTS)-thread: $(RING) $(CORE) $(wildcard core/tests/*.hpp)
-	@mkdir -p $(@D)
-	$(CXX_TEST) -O1 -fsanitize=thread $(RING) -o $@
+	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_routed_images.py tests/unit/test_socket_channel.py
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) .build out

@@ -36,24 +36,9 @@ void push(SocketChannel& channel, bool waited) {
     if (!waited || channel.error() != 0) flush(channel);
 }
 
-size_t send_batch(SocketChannel& channel, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value) {
-    struct Held {
-        ArrowArray array{};
-        ~Held() {
-            if (array.release != nullptr) array.release(&array);
-        }
-    } held;
+void send_image(SocketChannel& channel, uint32_t edge, const PreparedImage& image, int64_t value) {
     const bool waited = channel.waiting();
-    export_from(batch, &held.array);
-    const size_t bytes = channel.send_batch(edge, codec.schema, held.array, value);
-    push(channel, waited);
-    return bytes;
-}
-
-void send_image(SocketChannel& channel, uint32_t edge, nb::handle image, uint32_t rows, int64_t value) {
-    const PythonBytes bytes(image);
-    const bool waited = channel.waiting();
-    channel.send_image(edge, bytes.data(), bytes.size(), rows, value);
+    channel.send_image(edge, *image.schema, image.plan, image.held, value);
     push(channel, waited);
 }
 
@@ -116,7 +101,6 @@ void bind_socket(nb::module_& module) {
         .def("body", &body_of);
     nb::class_<SocketChannel>(module, "SocketChannel")
         .def(nb::init<int, uint32_t, size_t>())
-        .def("send_batch", &send_batch)
         .def("send_image", &send_image)
         .def("send_mark", &send_mark)
         .def("flush", &flush)

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-Block::Block(size_t size) : data(static_cast<uint8_t*>(std::aligned_alloc(IMAGE_ALIGNMENT, aligned(size)))), bytes(aligned(size)) {
+Block::Block(size_t size)
+    : data(static_cast<uint8_t*>(std::aligned_alloc(IMAGE_ALIGNMENT, aligned(size)))), bytes(aligned(size)) {
     if (data == nullptr) throw std::bad_alloc();
 }
 
@@ -97,7 +98,8 @@ bool FrameReader::check(const FrameHead& head) {
         fault_ = "a frame of unknown kind " + std::to_string(head.kind) + " arrived; the peer speaks another version";
     } else if (head.edge >= edges_) {
         fault_ = "a frame names edge " + std::to_string(head.edge) + "; this job has " + std::to_string(edges_);
-    } else if (head.length > BODY_BYTES_MAX || head.length % IMAGE_ALIGNMENT != 0 || (head.length > 0) != (head.kind == FRAME_DATA)) {
+    } else if (head.length > BODY_BYTES_MAX || head.length % IMAGE_ALIGNMENT != 0 ||
+               (head.length > 0) != (head.kind == FRAME_DATA)) {
         fault_ = "a frame of kind " + std::to_string(head.kind) + " claims " + std::to_string(head.length) +
                  " bytes; the limit is " + std::to_string(BODY_BYTES_MAX) + " in multiples of 64";
     }

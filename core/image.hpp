@@ -11,12 +11,14 @@
 //
 // A slice is cut to what it shows. Buffers are copied from the last multiple of eight values before it, so that bitmaps
 // need no shifting, and the up to seven values in front stay behind the array's offset; offsets into other buffers are
-// rebased on the way where they do not begin at 0. Images hold no state: a dictionary travels with its batch.
+// rebased on the way where they do not begin at 0. Images hold no state: a dictionary travels with its batch, cut to what
+// the rows use where that is much less than all of it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <forward_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -89,18 +91,38 @@ struct NodeHead {
 
 inline constexpr uint32_t IMAGE_MAGIC = 0x31495350;  // "PSI1"
 
-// A buffer as it will stand in the image, and how it comes from the batch's own memory.
+// A buffer as it will stand in the image, and how it comes from the batch's own memory. Those that gather take the values
+// of chosen rows.
 struct Piece {
-    enum class How : uint8_t { Copy, ZeroFirst, Rebase32, Rebase64, Positions32, Positions64, DenseOffsets, Views };
+    enum class How : uint8_t {
+        Copy,
+        CopyOwn,  // from memory of the plan, which is gone sooner than the batch's
+        ZeroFirst,
+        Rebase32,
+        Rebase64,
+        Positions32,
+        Positions64,
+        DenseOffsets,
+        Views,
+        GatherBits,
+        GatherFixed,
+        GatherOffsets32,
+        GatherOffsets64,
+        GatherBytes32,
+        GatherBytes64,
+    };
     How how = How::Copy;
     const uint8_t* source = nullptr;
     size_t bytes = 0;
-    int64_t base = 0;                // what is subtracted; of a dense union and a view: where their bases begin
-    int64_t zeros = 0;               // leading values that are not shown
-    const uint8_t* other = nullptr;  // sizes of a list view, type codes of a union, validity of a view
+    int64_t base = 0;   // what is subtracted; of a union and a view: where their bases begin; bits: the first; else a width
+    int64_t zeros = 0;  // leading values that are not shown
+    const uint8_t* other = nullptr;  // sizes of a list view, type codes of a union, validity of a view, data of text
+    const uint32_t* rows = nullptr;
+    int64_t count = 0;
 };
 
-// What an image of one array will hold. It points into the array and is good for as long as that is.
+// What an image of one array will hold. It points into the array and is good for as long as that is. Not to be copied: it
+// points into itself too.
 struct ImagePlan {
     int64_t rows = 0;
     size_t bytes = 0;       // of the whole image
@@ -108,10 +130,22 @@ struct ImagePlan {
     std::vector<NodeHead> heads;
     std::vector<Piece> pieces;
     std::vector<int64_t> bases;
+    std::forward_list<std::vector<uint32_t>> rows_below;  // which rows of children are taken
+    std::forward_list<std::vector<uint8_t>> own;          // buffers that are made and not copied
+
+    void begin(const ImageSchema& schema, int64_t rows);
+    void measure();  // once every piece is there
+
+    ImagePlan() = default;
+    ImagePlan(ImagePlan&&) = default;
+    ImagePlan& operator=(ImagePlan&&) = default;
 };
 
 // Throws ImageFault where the array is not of the schema's shape. `plan` may be used again and keeps its memory.
 void plan_image(const ImageSchema& schema, const ArrowArray& batch, ImagePlan& plan);
+
+// The image of some rows of a batch, by index and in any order. `rows` stays the caller's.
+void plan_rows(const ImageSchema& schema, const ArrowArray& batch, const uint32_t* rows, int64_t count, ImagePlan& plan);
 
 void write_descriptor(const ImageSchema& schema, const ImagePlan& plan, uint8_t* to);
 void write_piece(const ImagePlan& plan, const Piece& piece, uint8_t* to);
@@ -121,6 +155,7 @@ void write_image(const ImageSchema& schema, const ImagePlan& plan, uint8_t* to);
 
 // A batch that reads in place. Everything is checked that could lead outside the image: extents always, and offsets,
 // indices, views and run ends in one pass each. `keep` is held until the last array of the tree is released.
-void open_image(const ImageSchema& schema, const uint8_t* image, size_t size, std::shared_ptr<const void> keep, ArrowArray* out);
+void open_image(const ImageSchema& schema, const uint8_t* image, size_t size, std::shared_ptr<const void> keep,
+                ArrowArray* out);
 
 }  // namespace penstock

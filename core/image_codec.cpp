@@ -26,23 +26,15 @@ bool interpreter_is_ending() {
 }  // namespace
 
 ImageCodec::ImageCodec(nb::handle capsule, nb::object pyarrow_schema)
-    : schema(schema_in(capsule)), pyarrow_schema(std::move(pyarrow_schema)) {}
+    : schema(std::make_shared<const ImageSchema>(schema_in(capsule))), pyarrow_schema(std::move(pyarrow_schema)) {}
 
-Prepared::Prepared(const ImageCodec& codec, nb::handle batch) : schema(&codec.schema) {
-    export_from(batch, &array);
-    try {
-        plan_image(*schema, array, plan);
-    } catch (...) {
-        array.release(&array);
-        throw;
-    }
+PreparedImage prepare(const ImageCodec& codec, nb::handle batch) {
+    PreparedImage prepared{codec.schema, std::make_shared<const HeldBatch>(batch), {}};
+    plan_image(*prepared.schema, prepared.held->array, prepared.plan);
+    return prepared;
 }
 
-Prepared::~Prepared() {
-    if (array.release != nullptr) array.release(&array);
-}
-
-void Prepared::write(uint8_t* to) const {
+void PreparedImage::write(uint8_t* to) const {
     if (plan.bytes < BYTES_WORTH_UNLOCKING) return write_image(*schema, plan, to);
     const nb::gil_scoped_release unlocked;
     write_image(*schema, plan, to);
@@ -60,7 +52,7 @@ PythonBytes::~PythonBytes() {
 
 nb::object open_batch(const ImageCodec& codec, const uint8_t* image, size_t size, std::shared_ptr<const void> keep) {
     ArrowArray array{};
-    open_image(codec.schema, image, size, std::move(keep), &array);
+    open_image(*codec.schema, image, size, std::move(keep), &array);
     return import_into(&array, codec.pyarrow_schema);
 }
 

@@ -1,4 +1,4 @@
-// What Python holds of images: a codec for each schema, a batch that is about to be written, and whatever keeps bytes alive.
+// What Python holds of images: a codec for each schema, a batch that is about to be written, and what keeps bytes alive.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,29 +7,40 @@
 
 #include "exchange.hpp"
 #include "image.hpp"
+#include "route.hpp"
 
 namespace penstock {
 
 struct ImageCodec {
     ImageCodec(nanobind::handle capsule, nanobind::object pyarrow_schema);
 
-    ImageSchema schema;
+    std::shared_ptr<const ImageSchema> schema;
     nanobind::object pyarrow_schema;
 };
 
-// A batch whose image has been measured. It holds the batch's buffers until it is let go.
-struct Prepared {
-    Prepared(const ImageCodec& codec, nanobind::handle batch);
-    Prepared(const Prepared&) = delete;
-    Prepared& operator=(const Prepared&) = delete;
-    ~Prepared();
+// The array of a batch and, where it was routed, the order of its rows: what plans point into.
+struct HeldBatch {
+    explicit HeldBatch(nanobind::handle batch) { export_from(batch, &array); }
+    HeldBatch(const HeldBatch&) = delete;
+    HeldBatch& operator=(const HeldBatch&) = delete;
+    ~HeldBatch() {
+        if (array.release != nullptr) array.release(&array);
+    }
 
+    ArrowArray array{};
+    Order order;
+};
+
+// An image that has been measured and not yet written: of a batch, or of those rows of it that go to one target.
+struct PreparedImage {
     void write(uint8_t* to) const;
 
-    const ImageSchema* schema;
-    ArrowArray array{};
+    std::shared_ptr<const ImageSchema> schema;
+    std::shared_ptr<const HeldBatch> held;
     ImagePlan plan;
 };
+
+PreparedImage prepare(const ImageCodec& codec, nanobind::handle batch);
 
 // The bytes of a Python object for as long as this is held; lets go of them under the interpreter's lock, from any thread.
 struct PythonBytes {

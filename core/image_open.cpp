@@ -23,7 +23,8 @@ struct Opened {
 void let_go(ArrowArray* array) {
     for (int64_t c = 0; c < array->n_children; c++)
         if (array->children[c]->release != nullptr) array->children[c]->release(array->children[c]);
-    if (array->dictionary != nullptr && array->dictionary->release != nullptr) array->dictionary->release(array->dictionary);
+    ArrowArray* const dictionary = array->dictionary;
+    if (dictionary != nullptr && dictionary->release != nullptr) dictionary->release(dictionary);
     auto* opened = static_cast<Opened*>(array->private_data);
     array->release = nullptr;
     if (opened->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -56,12 +57,14 @@ bool below(const T* values, const ArrowArray& array, int64_t limit) {
 class Opener {
    public:
     Opener(const ImageSchema& schema, const uint8_t* image, size_t size) : schema_(schema), image_(image) {
-        if (size < sizeof(ImageHead)) throw ImageFault("an image of " + std::to_string(size) + " bytes has no room for its head");
+        if (size < sizeof(ImageHead))
+            throw ImageFault("an image of " + std::to_string(size) + " bytes has no room for its head");
         if (reinterpret_cast<uintptr_t>(image) % 8 != 0) throw ImageFault("an image does not begin at a multiple of 8");
         std::memcpy(&head_, image, sizeof(head_));
         if (head_.magic != IMAGE_MAGIC) throw ImageFault("bytes are no image of this version");
         if (head_.fingerprint != schema.fingerprint) throw ImageFault("an image of other types than those of its stream");
-        if (head_.bytes > size) throw ImageFault("an image of " + std::to_string(head_.bytes) + " bytes came in " + std::to_string(size));
+        if (head_.bytes > size)
+            throw ImageFault("an image of " + std::to_string(head_.bytes) + " bytes came in " + std::to_string(size));
         require_length(head_.rows, "the batch");
         place_buffers();
     }
@@ -105,7 +108,8 @@ class Opener {
             uint64_t bytes;
             std::memcpy(&bytes, lengths_ + b, sizeof(bytes));
             if (bytes > head_.bytes - at || aligned(bytes) > head_.bytes - at)
-                throw ImageFault("buffer " + std::to_string(b) + " of " + std::to_string(bytes) + " bytes leaves its image");
+                throw ImageFault("buffer " + std::to_string(b) + " of " + std::to_string(bytes) +
+                                 " bytes leaves its image");
             stretches_.push_back({image_ + at, bytes});
             at += aligned(bytes);
         }
@@ -122,7 +126,8 @@ class Opener {
         adopt(out);
         fill_below(root, *out);
         for (size_t c = 0; c < root.children.size(); c++)
-            require(out->children[c]->length >= head_.rows, schema_.nodes[static_cast<size_t>(root.children[c])], "is shorter than its batch");
+            require(out->children[c]->length >= head_.rows, schema_.nodes[static_cast<size_t>(root.children[c])],
+                    "is shorter than its batch");
         if (next_ != stretches_.size()) throw ImageFault("an image has more buffers than its types");
     }
 
@@ -166,7 +171,7 @@ class Opener {
         array.n_buffers = static_cast<int64_t>(count);
         first_ = next_;
         for (uint64_t b = 0; b < count; b++) *pointers_++ = const_cast<uint8_t*>(stretches_[next_++].data);
-        if (node.shape == Shape::View) {  // the interface wants the lengths of the data buffers, which are in the descriptor
+        if (node.shape == Shape::View) {  // the interface wants the data buffers' lengths, which are in the descriptor
             *pointers_++ = const_cast<uint64_t*>(lengths_ + first_ + 2);
             array.n_buffers++;
         }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "image.hpp"
+#include "image_walk.hpp"
 
 namespace penstock {
 
@@ -39,7 +39,9 @@ class Planner {
     void add(int32_t number, const ArrowArray& array, int64_t start, int64_t count) {
         const ImageNode& node = schema_.nodes[static_cast<size_t>(number)];
         require_shape(node, array);
-        const bool nulls = has_validity(node) && array.null_count != 0 && array.buffers[0] != nullptr && count > 0;
+        if (node.dictionary >= 0 && array.dictionary->length > dictionary_worth_keeping(count))
+            return add_rows(schema_, number, array, start, count, plan_);
+        const bool nulls = has_validity(node.shape) && array.null_count != 0 && array.buffers[0] != nullptr && count > 0;
         const int64_t first = count == 0 ? 0 : array.offset + start;  // an empty array may have no buffers to point into
         const int64_t hidden = nulls || node.shape == Shape::Bits ? first & 7 : 0;
         const Shown shown{first - hidden, count, hidden};
@@ -47,7 +49,7 @@ class Planner {
         const int64_t null_count = node.shape == Shape::Null ? count : !nulls ? 0 : whole ? array.null_count : -1;
         const size_t head = plan_.heads.size();
         plan_.heads.push_back({count, null_count, hidden, 0});
-        if (has_validity(node)) add_bits(nulls ? array.buffers[0] : nullptr, shown);
+        if (has_validity(node.shape)) add_bits(nulls ? array.buffers[0] : nullptr, shown);
         add_own(node, array, shown, head);
         if (node.dictionary >= 0) add(node.dictionary, *array.dictionary, 0, array.dictionary->length);
     }
@@ -56,26 +58,7 @@ class Planner {
         for (size_t c = 0; c < node.children.size(); c++) add(node.children[c], *array.children[c], start, count);
     }
 
-    static void require_shape(const ImageNode& node, const ArrowArray& array) {
-        const int64_t variadic = node.shape == Shape::View ? array.n_buffers - 3 : 0;
-        const int64_t buffers = node.shape == Shape::View ? 2 : node.buffers;
-        const bool same_buffers = node.shape == Shape::View ? variadic >= 0 : array.n_buffers == buffers;
-        if (!same_buffers || array.n_children != static_cast<int64_t>(node.children.size()) ||
-            (array.dictionary != nullptr) != (node.dictionary >= 0))
-            throw ImageFault("column '" + node.path + "' does not have the type of its schema");
-    }
-
    private:
-    static bool has_validity(const ImageNode& node) {
-        switch (node.shape) {
-            case Shape::Null:
-            case Shape::SparseUnion:
-            case Shape::DenseUnion:
-            case Shape::RunEnds: return false;
-            default: return true;
-        }
-    }
-
     void add_own(const ImageNode& node, const ArrowArray& array, const Shown& shown, size_t head) {
         switch (node.shape) {
             case Shape::Null: return;
@@ -83,7 +66,8 @@ class Planner {
             case Shape::Fixed: return add_values(array.buffers[1], shown, node.width);
             case Shape::Bytes: return node.wide ? add_bytes<int64_t>(array, shown) : add_bytes<int32_t>(array, shown);
             case Shape::View: return add_views(array, shown, head);
-            case Shape::List: return node.wide ? add_list<int64_t>(node, array, shown) : add_list<int32_t>(node, array, shown);
+            case Shape::List:
+                return node.wide ? add_list<int64_t>(node, array, shown) : add_list<int32_t>(node, array, shown);
             case Shape::ListView:
                 return node.wide ? add_list_view<int64_t>(node, array, shown) : add_list_view<int32_t>(node, array, shown);
             case Shape::FixedList:
@@ -216,23 +200,8 @@ class Planner {
     void add_run_ends(const ImageNode& node, const ArrowArray& array, const Shown& shown, size_t head) {
         const ArrowArray& ends = *array.children[0];
         const int64_t width = schema_.nodes[static_cast<size_t>(node.children[0])].width;
-        const auto end_of = [&](int64_t run) -> int64_t {
-            const auto* at = static_cast<const uint8_t*>(ends.buffers[1]) + (ends.offset + run) * width;
-            return width == 2   ? *reinterpret_cast<const int16_t*>(at)
-                   : width == 4 ? *reinterpret_cast<const int32_t*>(at)
-                                : *reinterpret_cast<const int64_t*>(at);
-        };
-        const auto runs_up_to = [&](int64_t row) {  // how many runs end at or before this row
-            int64_t low = 0, high = ends.length;
-            while (low < high) {
-                const int64_t middle = low + (high - low) / 2;
-                if (end_of(middle) <= row) low = middle + 1;
-                else high = middle;
-            }
-            return low;
-        };
-        const int64_t first = shown.count == 0 ? 0 : runs_up_to(shown.from);
-        const int64_t runs = shown.count == 0 ? 0 : runs_up_to(shown.from + shown.count - 1) + 1 - first;
+        const int64_t first = shown.count == 0 ? 0 : runs_up_to(ends, width, shown.from);
+        const int64_t runs = shown.count == 0 ? 0 : runs_up_to(ends, width, shown.from + shown.count - 1) + 1 - first;
         plan_.heads[head].offset = shown.from;
         add_children(node, array, first, runs);
     }
@@ -243,20 +212,54 @@ class Planner {
 
 }  // namespace
 
+int64_t run_end(const ArrowArray& ends, int64_t width, int64_t run) {
+    const auto* at = static_cast<const uint8_t*>(ends.buffers[1]) + (ends.offset + run) * width;
+    switch (width) {
+        case 2: return *reinterpret_cast<const int16_t*>(at);
+        case 4: return *reinterpret_cast<const int32_t*>(at);
+        default: return *reinterpret_cast<const int64_t*>(at);
+    }
+}
+
+int64_t runs_up_to(const ArrowArray& ends, int64_t width, int64_t row) {
+    int64_t low = 0, high = ends.length;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (run_end(ends, width, middle) <= row) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 void plan_image(const ImageSchema& schema, const ArrowArray& batch, ImagePlan& plan) {
-    plan.rows = batch.length;
-    plan.heads.clear();
-    plan.pieces.clear();
-    plan.bases.clear();
+    plan.begin(schema, batch.length);
     const ImageNode& root = schema.nodes[0];
     if (batch.n_children != static_cast<int64_t>(root.children.size()))
         throw ImageFault("a batch of " + std::to_string(batch.n_children) + " columns is written under a schema of " +
                          std::to_string(root.children.size()));
     Planner(schema, plan).add_children(root, batch, batch.offset, batch.length);
-    plan.descriptor =
-        aligned(sizeof(ImageHead) + plan.heads.size() * sizeof(NodeHead) + plan.pieces.size() * sizeof(uint64_t));
-    plan.bytes = plan.descriptor;
-    for (const Piece& piece : plan.pieces) plan.bytes += aligned(piece.bytes);
+    plan.measure();
+}
+
+void add_whole(const ImageSchema& schema, int32_t number, const ArrowArray& array, ImagePlan& plan) {
+    Planner(schema, plan).add(number, array, 0, array.length);
+}
+
+void ImagePlan::begin(const ImageSchema& schema, int64_t count) {
+    rows = count;
+    heads.clear();
+    pieces.clear();
+    bases.clear();
+    rows_below.clear();
+    own.clear();
+    heads.reserve(schema.nodes.size());
+    pieces.reserve(3 * schema.nodes.size());
+}
+
+void ImagePlan::measure() {
+    descriptor = aligned(sizeof(ImageHead) + heads.size() * sizeof(NodeHead) + pieces.size() * sizeof(uint64_t));
+    bytes = descriptor;
+    for (const Piece& piece : pieces) bytes += aligned(piece.bytes);
 }
 
 }  // namespace penstock

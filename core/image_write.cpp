@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "image.hpp"
+#include "take.hpp"
 
 namespace penstock {
 
@@ -51,12 +52,69 @@ void write_views(const ImagePlan& plan, const Piece& piece, uint8_t* to) {
     }
 }
 
+void gather_bits(const Piece& piece, uint8_t* to) {
+    std::memset(to, 0, piece.bytes);
+    for (int64_t i = 0; i < piece.count; i++) {
+        const int64_t at = piece.base + piece.rows[i];
+        const int bit = (piece.source[at >> 3] >> (at & 7)) & 1;
+        to[i >> 3] = static_cast<uint8_t>(to[i >> 3] | (bit << (i & 7)));
+    }
+}
+
+template <size_t Width>
+void gather_fixed(const Piece& piece, uint8_t* to) {
+    for (int64_t i = 0; i < piece.count; i++)
+        std::memcpy(to + static_cast<size_t>(i) * Width, piece.source + piece.rows[i] * Width, Width);
+}
+
+void gather_any(const Piece& piece, uint8_t* to) {
+    const auto width = static_cast<size_t>(piece.base);
+    for (int64_t i = 0; i < piece.count; i++)
+        std::memcpy(to + static_cast<size_t>(i) * width, piece.source + piece.rows[i] * width, width);
+}
+
+void gather_values(const Piece& piece, uint8_t* to) {
+    switch (piece.base) {
+        case 1: return gather_fixed<1>(piece, to);
+        case 2: return gather_fixed<2>(piece, to);
+        case 4: return gather_fixed<4>(piece, to);
+        case 8: return gather_fixed<8>(piece, to);
+        case 16: return gather_fixed<16>(piece, to);
+        default: return gather_any(piece, to);
+    }
+}
+
+template <class Offset>
+void gather_offsets(const Piece& piece, uint8_t* to) {
+    auto* out = reinterpret_cast<Offset*>(to);
+    const auto* in = reinterpret_cast<const Offset*>(piece.source);
+    Offset total = 0;
+    out[0] = 0;
+    for (int64_t i = 0; i < piece.count; i++) {
+        total = static_cast<Offset>(total + in[piece.rows[i] + 1] - in[piece.rows[i]]);
+        out[i + 1] = total;
+    }
+}
+
+template <class Offset>
+void gather_bytes(const Piece& piece, uint8_t* to) {
+    const auto* offsets = reinterpret_cast<const Offset*>(piece.source);
+    const uint8_t* end = to + piece.bytes;
+    for (int64_t i = 0; i < piece.count; i++) {
+        const int64_t from = offsets[piece.rows[i]];
+        const auto size = static_cast<size_t>(offsets[piece.rows[i] + 1] - from);
+        copy_short(to, piece.other + from, size, from + 16 <= piece.base && end - to >= 16);
+        to += size;
+    }
+}
+
 }  // namespace
 
 void write_piece(const ImagePlan& plan, const Piece& piece, uint8_t* to) {
     if (piece.bytes == 0) return;
     switch (piece.how) {
-        case Piece::How::Copy: std::memcpy(to, piece.source, piece.bytes); return;
+        case Piece::How::Copy:
+        case Piece::How::CopyOwn: std::memcpy(to, piece.source, piece.bytes); return;
         case Piece::How::ZeroFirst:
             std::memset(to, 0, static_cast<size_t>(piece.zeros));
             std::memcpy(to + piece.zeros, piece.source + piece.zeros, piece.bytes - static_cast<size_t>(piece.zeros));
@@ -67,6 +125,12 @@ void write_piece(const ImagePlan& plan, const Piece& piece, uint8_t* to) {
         case Piece::How::Positions64: return write_positions<int64_t>(piece, to);
         case Piece::How::DenseOffsets: return write_dense_offsets(plan, piece, to);
         case Piece::How::Views: return write_views(plan, piece, to);
+        case Piece::How::GatherBits: return gather_bits(piece, to);
+        case Piece::How::GatherFixed: return gather_values(piece, to);
+        case Piece::How::GatherOffsets32: return gather_offsets<int32_t>(piece, to);
+        case Piece::How::GatherOffsets64: return gather_offsets<int64_t>(piece, to);
+        case Piece::How::GatherBytes32: return gather_bytes<int32_t>(piece, to);
+        case Piece::How::GatherBytes64: return gather_bytes<int64_t>(piece, to);
     }
 }
 

@@ -19,4 +19,7 @@ struct Order {
 // A stable counting sort by the upper bits of the hashes.
 Order order_by_part(const std::vector<uint64_t>& hashes, uint32_t parts);
 
+// The same, for parts that somebody else chose; each is below `parts`.
+Order order_by_target(const uint32_t* part_of, size_t rows, uint32_t parts);
+
 }  // namespace penstock

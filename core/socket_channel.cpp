@@ -38,28 +38,35 @@ void add_part(Outgoing& frame, const uint8_t* data, size_t bytes) {
 
 bool is_gathered(const Piece& piece) { return piece.how == Piece::How::Copy && piece.bytes > COPY_BYTES_MAX; }
 
-}  // namespace
-
-Outgoing::Outgoing(Outgoing&& other) noexcept
-    : own(std::move(other.own)),
-      parts(std::move(other.parts)),
-      next(other.next),
-      left(other.left),
-      array(std::exchange(other.array, ArrowArray{})) {}
-
-Outgoing& Outgoing::operator=(Outgoing&& other) noexcept {
-    std::swap(own, other.own);
-    std::swap(parts, other.parts);
-    std::swap(next, other.next);
-    std::swap(left, other.left);
-    std::swap(array, other.array);
-    return *this;
+// Two walks: `own` must not move while parts point into it.
+void lay_out(Outgoing& frame, const ImageSchema& schema, const ImagePlan& plan, const FrameHead& head) {
+    size_t own = sizeof(head) + plan.descriptor;
+    for (const Piece& piece : plan.pieces)
+        if (!is_gathered(piece)) own += aligned(piece.bytes);
+    frame.own.reserve(own);
+    uint8_t* at = frame.own.data();
+    std::memcpy(at, &head, sizeof(head));
+    write_descriptor(schema, plan, at + sizeof(head));
+    add_part(frame, at, sizeof(head) + plan.descriptor);
+    at += sizeof(head) + plan.descriptor;
+    for (const Piece& piece : plan.pieces) {
+        const size_t room = aligned(piece.bytes);
+        if (is_gathered(piece)) {
+            add_part(frame, piece.source, piece.bytes);
+            add_part(frame, ZEROS, room - piece.bytes);
+        } else {
+            write_piece(plan, piece, at);
+            std::memset(at + piece.bytes, 0, room - piece.bytes);
+            add_part(frame, at, room);
+            at += room;
+        }
+    }
 }
 
+}  // namespace
+
 void Outgoing::let_go() {
-    if (array.release != nullptr) array.release(&array);
-    array = ArrowArray{};
-    own.clear();
+    keep.reset();
     parts.clear();
     next = left = 0;
 }
@@ -73,64 +80,21 @@ void SocketChannel::require_room(size_t bytes) const {
                          std::to_string(bytes) + " more do not fit its limit of " + std::to_string(waiting_max_));
 }
 
-size_t SocketChannel::send_batch(uint32_t edge, const ImageSchema& schema, ArrowArray& array, int64_t value) {
-    plan_image(schema, array, plan_);
-    if (plan_.bytes > BODY_BYTES_MAX)
-        throw ImageFault("a batch of " + std::to_string(plan_.rows) + " rows takes " + std::to_string(plan_.bytes) +
+void SocketChannel::send_image(uint32_t edge, const ImageSchema& schema, const ImagePlan& plan,
+                               std::shared_ptr<const void> keep, int64_t value) {
+    if (plan.bytes > BODY_BYTES_MAX)
+        throw ImageFault("a batch of " + std::to_string(plan.rows) + " rows takes " + std::to_string(plan.bytes) +
                          " bytes; the limit is " + std::to_string(BODY_BYTES_MAX) + ": lower rows_max");
-    require_room(sizeof(FrameHead) + plan_.bytes);
+    require_room(sizeof(FrameHead) + plan.bytes);
     FrameHead head;
-    head.length = static_cast<uint32_t>(plan_.bytes);
+    head.length = static_cast<uint32_t>(plan.bytes);
     head.kind = FRAME_DATA;
     head.edge = edge;
-    head.rows = static_cast<uint32_t>(plan_.rows);
+    head.rows = static_cast<uint32_t>(plan.rows);
     head.value = value;
     Outgoing frame = std::move(spare_);
-    lay_out(frame, schema, head);
-    frame.array = std::exchange(array, ArrowArray{});
-    queue(std::move(frame));
-    return plan_.bytes;
-}
-
-// Two walks: `own` must not grow while parts point into it.
-void SocketChannel::lay_out(Outgoing& frame, const ImageSchema& schema, const FrameHead& head) const {
-    size_t own = sizeof(head) + plan_.descriptor;
-    for (const Piece& piece : plan_.pieces)
-        if (!is_gathered(piece)) own += aligned(piece.bytes);
-    frame.own.resize(own);  // zeros where nothing is written: the padding
-    uint8_t* at = frame.own.data();
-    std::memcpy(at, &head, sizeof(head));
-    write_descriptor(schema, plan_, at + sizeof(head));
-    add_part(frame, at, sizeof(head) + plan_.descriptor);
-    at += sizeof(head) + plan_.descriptor;
-    for (const Piece& piece : plan_.pieces) {
-        const size_t room = aligned(piece.bytes);
-        if (is_gathered(piece)) {
-            add_part(frame, piece.source, piece.bytes);
-            add_part(frame, ZEROS, room - piece.bytes);
-        } else {
-            write_piece(plan_, piece, at);
-            add_part(frame, at, room);
-            at += room;
-        }
-    }
-}
-
-void SocketChannel::send_image(uint32_t edge, const uint8_t* image, size_t bytes, uint32_t rows, int64_t value) {
-    if (bytes > BODY_BYTES_MAX || bytes == 0 || bytes % IMAGE_ALIGNMENT != 0)
-        throw ImageFault("an image of " + std::to_string(bytes) + " bytes does not fit a frame");
-    require_room(sizeof(FrameHead) + bytes);
-    FrameHead head;
-    head.length = static_cast<uint32_t>(bytes);
-    head.kind = FRAME_DATA;
-    head.edge = edge;
-    head.rows = rows;
-    head.value = value;
-    Outgoing frame = std::move(spare_);
-    frame.own.resize(sizeof(head) + bytes);
-    std::memcpy(frame.own.data(), &head, sizeof(head));
-    std::memcpy(frame.own.data() + sizeof(head), image, bytes);
-    add_part(frame, frame.own.data(), frame.own.size());
+    lay_out(frame, schema, plan, head);
+    frame.keep = std::move(keep);
     queue(std::move(frame));
 }
 
@@ -140,7 +104,7 @@ void SocketChannel::send_mark(uint8_t kind, uint32_t edge, int64_t value) {
     head.edge = edge;
     head.value = value;
     Outgoing frame = std::move(spare_);
-    frame.own.resize(sizeof(head));
+    frame.own.reserve(sizeof(head));
     std::memcpy(frame.own.data(), &head, sizeof(head));
     add_part(frame, frame.own.data(), sizeof(head));
     queue(std::move(frame));

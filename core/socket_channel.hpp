@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "array_out.hpp"
 #include "frames.hpp"
 #include "image.hpp"
 
@@ -33,30 +34,24 @@ struct SocketStatistics {
 
 // A frame on its way out.
 struct Outgoing {
-    Outgoing() = default;
-    Outgoing(Outgoing&& other) noexcept;
-    Outgoing& operator=(Outgoing&& other) noexcept;
-    ~Outgoing() { let_go(); }
+    void let_go();  // of what it holds; memory of its own is kept for the next frame
 
-    void let_go();  // of the array; memory is kept for the next frame
-
-    std::vector<uint8_t> own;  // head, descriptor, and what was copied
+    Buffer own;  // head, descriptor, and what was copied
     std::vector<iovec> parts;
     size_t next = 0;  // the first part that is not out
     size_t left = 0;  // bytes
-    ArrowArray array{};
+    std::shared_ptr<const void> keep;  // what the other parts point into
 };
 
 class SocketChannel {
    public:
     SocketChannel(int descriptor, uint32_t edges, size_t waiting_max);
 
-    // Takes the array over and releases it once it is out. The image's bytes, which both ends count. Throws ImageFault
-    // where the batch is too large and OutboxFull where too much waits; nothing has been queued then.
-    size_t send_batch(uint32_t edge, const ImageSchema& schema, ArrowArray& array, int64_t value);
-
-    // An image that somebody wrote already; it is copied into the outbox.
-    void send_image(uint32_t edge, const uint8_t* image, size_t bytes, uint32_t rows, int64_t value);
+    // Queues an image that was planned. `keep` holds what the plan points into until it is out; what points into the plan
+    // itself is copied. Throws ImageFault where the image is too large and OutboxFull where too much waits; nothing has
+    // been queued then.
+    void send_image(uint32_t edge, const ImageSchema& schema, const ImagePlan& plan, std::shared_ptr<const void> keep,
+                    int64_t value);
 
     void send_mark(uint8_t kind, uint32_t edge, int64_t value);
 
@@ -80,7 +75,6 @@ class SocketChannel {
 
    private:
     void require_room(size_t bytes) const;
-    void lay_out(Outgoing& frame, const ImageSchema& schema, const FrameHead& head) const;
     void queue(Outgoing&& frame);
     bool send_some();
     void advance(size_t sent);
@@ -91,7 +85,6 @@ class SocketChannel {
     int error_ = 0;
     Reading state_ = Reading::Open;
     FrameReader reader_;
-    ImagePlan plan_;
     std::deque<Outgoing> outbox_;
     Outgoing spare_;  // an empty one whose memory is used again
     std::vector<iovec> gathered_;

@@ -55,6 +55,8 @@ from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Options
 from penstock.optimise.door import compare, place
+from penstock.optimise.fuse.contract import FuseOptions
+from penstock.optimise.fuse.door import fuse
 from penstock.run.kernels import Row
 from penstock.run.operators.process import Stateful
 
@@ -64,6 +66,7 @@ __all__ = [
     "DataStream",
     "Dedicated",
     "EdgeProfile",
+    "FuseOptions",
     "Infeasible",
     "InternalError",
     "InvalidInput",
@@ -94,6 +97,7 @@ __all__ = [
     "UserError",
     "check_plan",
     "compare",
+    "fuse",
     "io",
     "parse_cluster",
     "place",

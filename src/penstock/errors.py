@@ -61,12 +61,14 @@ class NoPlanFound(UserError):
 class UnhonouredConstraints(UserError):
     """The scheduler does not look at some constraints and its plan breaks them; `faults` names each."""
 
-    def __init__(self, scheduler: str, faults: Iterable[str]) -> None:
+    def __init__(
+        self, scheduler: str, faults: Iterable[str], *, kind: str = "scheduler", better: str = "--scheduler best"
+    ) -> None:
         self.faults = tuple(faults)
         super().__init__(
-            f"scheduler {scheduler!r} does not honour constraints and its plan breaks {self.faults[0]}"
+            f"{kind} {scheduler!r} does not honour constraints and its plan breaks {self.faults[0]}"
             + (f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else "")
-            + "; try --scheduler best, more nodes, or fewer constraints"
+            + f"; try {better}, more nodes, or fewer constraints"
         )
 
 

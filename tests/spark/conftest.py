@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.deploy import local_session
 
-MASTERS = ("local[4]", "local-cluster[2,2,1024]")
+MASTERS = ("local[8]", "local-cluster[2,2,1024]")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,9 +23,14 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(scope="session", params=MASTERS)
 def spark(request: pytest.FixtureRequest, own_temporary_folder: None) -> Iterator[SparkSession]:
-    """A session with four slots; pytest runs all tests of one master before it makes the next."""
-    # Short-lived JVMs: the optimising compiler would cost more than it brings.
-    session = local_session(request.param, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    """A session with eight or four slots; pytest runs all tests of one master before it makes the next."""
+    # Short-lived JVMs: the optimising compiler would cost more than it brings. Slots are a number, cores are not: SQL
+    # gets the partitions of a small machine.
+    session = local_session(
+        request.param,
+        config={"spark.default.parallelism": "4"},
+        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )
     yield session
     session.stop()
 

@@ -23,7 +23,7 @@ SCHEMA = parse_schema(
     "n bigint not null, key string, number bigint, amount double, price decimal(10,2), flag boolean, line string, "
     "time timestamp"
 )
-SLOTS = 4
+SLOTS = 8
 SECOND_US = 1_000_000
 LATENESS_S = 5
 AMOUNTS = (0.0, -0.0, float("nan"), float("-inf"), *(quarters / 4 for quarters in range(-9, 10)))
@@ -112,11 +112,9 @@ class Questions:
         *,
         tasks: int | None = None,
         may_be_frame: bool = False,
-        names: dict[str, str] | None = None,
     ) -> DataStream:
-        """Random rows as a stream, and as a view for SQL; `names` are other names of columns."""
+        """Random rows as a stream, and as a view for SQL."""
         batch = self.case.table(salt)
-        batch = batch.rename_columns([(names or {}).get(name, name) for name in SCHEMA.names])
         frame = self.frame(batch)
         frame.createOrReplaceTempView(view)
         if may_be_frame and self.case.from_frame:

@@ -71,13 +71,14 @@ def main_job(tmp_path_factory: pytest.TempPathFactory) -> MainJob:
     return MainJob(folder, json.loads(done.stdout))
 
 
-group = pytest.mark.xdist_group("local[4]")  # the process that has the session for SQL's answer
+group = pytest.mark.xdist_group("local[8]")  # the process that has the session for SQL's answer
 
 
 @group
 def test_the_main_job_uses_three_nodes_and_at_most_eight_workers(main_job: MainJob) -> None:
     tasks = Counter(task.rpartition("/")[0] for task in main_job.ran)
-    assert tasks == {**routes.TASKS, "routes": 1}  # the paper's 45 tasks, and the sink
+    assert tasks == routes.TASKS
+    assert tasks.total() == 45
     assert len({node for node, _ in main_job.ran.values()}) == 3
     assert len({worker for _, worker in main_job.ran.values()}) <= 8
     assert main_job.document["tuples_read"] == Trips().count
@@ -110,7 +111,7 @@ def test_the_metric_log_accounts_for_every_trip(main_job: MainJob) -> None:
 
 
 @group
-@pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
+@pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
 def test_the_main_jobs_answer_is_spark_sqls(main_job: MainJob, spark: SparkSession) -> None:
     sources = routes.TASKS["source"]
     trips = [batch for task in range(sources) for batch in Trips()(task, sources)]
@@ -123,6 +124,18 @@ def test_the_main_jobs_answer_is_spark_sqls(main_job: MainJob, spark: SparkSessi
     assert len(shown) == routes.RANKS
     known = {(row["route"], str(row["count"])) for row in answer.collect()}
     assert {(row["route"], row["count"]) for row in shown} <= known
+
+
+@group
+def test_its_profile_fits_the_graph_of_that_name(main_job: MainJob) -> None:
+    """Measure, then place the built-in graph by what was measured: the loop closes without an edit in between."""
+    done = penstock("profile", "log", "-o", "profile.json", "--format", "json", folder=main_job.folder)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["tasks"]) == main_job.ran.keys()
+    words = ("place", "routes", "3x3", "--profile", "profile.json", "--scheduler", "t3", "--format", "json")
+    placed = penstock(*words, folder=main_job.folder)
+    assert placed.returncode == 0, placed.stderr
+    assert json.loads(placed.stdout)["assignment"].keys() == main_job.ran.keys()
 
 
 # -- complaints ------------------------------------------------------------------------------------------------------
@@ -154,6 +167,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["mine.py:BOUNDED", "--master", "mesos://there"], "master 'mesos://there'"),
         (["mine.py:BOUNDED", "--master", "local[0]"], "master 'local[0]'"),
         (["mine.py:BOUNDED", "--master", "local-cluster[2,2]"], "master 'local-cluster[2,2]'"),
+        (["mine.py:BOUNDED", "--master", "yarn"], "Spark did not start on master 'yarn'"),
         (["mine.py:BOUNDED", "--plan", "absent.json"], "absent.json"),
         (["mine.py:BOUNDED", "--plan", "text.json"], "text.json"),
         (["mine.py:BOUNDED", "--plan", "plan.json"], "plan.json"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.deploy.control import DriverGone, DriverLine
+from penstock.deploy.control import METRICS_ROOM, DriverGone, DriverLine
 from penstock.deploy.messages import HEADER, REPORT_BYTES_MAX, Fault, Hello, encode, encode_deployment, proof
 from penstock.deploy.rendezvous import ControlServer, wait_until
 from penstock.run.links import WorkerPlace
@@ -123,6 +123,18 @@ def test_rows_arrive_before_flush_returns(server: ControlServer, line: DriverLin
     assert [(worker, kind, name, batch.num_rows) for worker, kind, name, batch in taken] == [
         (0, "results", "out", 3)
     ] * 50
+
+
+def test_metrics_behind_many_results_are_late_but_not_lost(
+    server: ControlServer, line: DriverLine, taken: list[Any]
+) -> None:
+    for _ in range(METRICS_ROOM):
+        line.deliver("out", BATCH)  # nobody sends them yet
+    line.metrics({"tasks": BATCH})
+    line.start()
+    line.flush()
+    assert [kind for _, kind, _, _ in taken] == ["results"] * METRICS_ROOM + ["metrics"]
+    assert line.metrics_dropped == 0
 
 
 def test_a_fault_of_one_worker_cancels_the_others(server: ControlServer, line: DriverLine) -> None:

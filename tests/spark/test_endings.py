@@ -34,7 +34,7 @@ def numbers(index, tasks):
 
 spark = local_session("local[3]", java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 top = ps.Topology("endless")
-top.source("numbers", ps.io.generator(numbers, "n bigint", bounded=False)).sink("out", ps.io.collect())
+top.source("numbers", ps.io.generator(numbers, "n bigint", bounded=False)).sink("out", ps.io.collect(), tasks=1)
 job = start_topology(top, spark, scheduler="even", workers=2)
 print(*[worker.pid for worker in job.workers], flush=True)
 job.wait()
@@ -53,7 +53,7 @@ def test_a_worker_that_does_not_obey_is_killed_by_spark(
 
     monkeypatch.setattr(job, "OBEY_SECONDS", 0.2)
     top = ps.Topology("hangs")
-    top.source("numbers", io.generator(hang, "n bigint")).sink("out", io.collect())
+    top.source("numbers", io.generator(hang, "n bigint")).sink("out", io.collect(), tasks=1)
     hung = start_topology(top, spark, scheduler="even", workers=2)
     assert wait_until(inside.exists, seconds=60)
     hung.cancel()

@@ -25,7 +25,7 @@ from penstock.run.operators.process import Emit, Stateful, Timers
 
 # Shrinking would run hundreds of jobs; the first failing case is small enough to read.
 few = settings(max_examples=4, phases=(Phase.explicit, Phase.generate))
-one_session = pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
+one_session = pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
 LATENESS = f"{LATENESS_S} seconds"
 
 
@@ -340,21 +340,50 @@ def test_windowed_joins(spark: SparkSession, case: Case) -> None:
     tasks = case.tasks
     lefts = ask.source("lefts", 1).event_time("time", lateness=LATENESS)
     left = lefts.select("flag", "key", "time", "n", tasks=tasks)
-    # Columns are renamed in the source: event time belongs there, before a shuffle mixes what its tasks read.
+    rights = ask.source("rights", 2).event_time("time", lateness=LATENESS)
     others = {"n": "m", "time": "at", "key": "name"}
-    rights = ask.source("rights", 2, names=others).event_time("at", lateness=LATENESS)
-    right = rights.select("m", "at", "flag", "name", tasks=tasks)
+    right = rights.rename(others, tasks=tasks).select("m", "at", "flag", "name", tasks=tasks)
     for how in ("inner", "left", "right", "full"):
         for name in ("tumbling", "sliding"):
             window, sql = WINDOWS[name]
-            at = sql.replace("(time", "(at")
             ask.ask(
                 f"{how}_{name}",
                 left.key_by("key", "flag").join(right.key_by("name", "flag"), window=window, how=how, tasks=tasks),
                 f"select coalesce(l.w, r.w).start as window_start, coalesce(l.w, r.w).end as window_end, "
                 f"coalesce(l.key, r.name) as key, coalesce(l.flag, r.flag) as flag, l.time, l.n, r.m, r.at "
                 f"from (select {sql} as w, * from lefts where time is not null) l {how} join "
-                f"(select {at} as w, * from rights where at is not null) r "
+                f"(select {sql} as w, flag, n as m, time as at, key as name from rights where time is not null) r "
                 "on l.w = r.w and l.key = r.name and l.flag = r.flag",
             )
+    ask.check()
+
+
+@one_session
+@few
+@given(case=cases)
+@example(Case(11, 150, 2, 1, 3, 64, True))
+@example(Case(12, 0, 1, 1, 2, 1, True))
+def test_several_frames(spark: SparkSession, case: Case) -> None:
+    """Whatever each source is; Spark hands frames in shuffled, so every row is in time only if all may be late."""
+    ask = Questions(spark, case)
+    tasks = case.tasks
+    lefts = ask.source("lefts", 3, may_be_frame=True).event_time("time", lateness="1 day")
+    rights = ask.source("rights", 4, may_be_frame=True)
+    fewer = rights.select("key", "n", "time", tasks=tasks).rename({"key": "name", "n": "m"})
+    ask.ask("lefts_all", lefts, "select * from lefts")
+    ask.ask("rights_all", fewer, "select key as name, n as m, time from rights")
+    ask.ask(
+        "counts",
+        lefts.union(rights, tasks=tasks).key_by("key").count(tasks=tasks),
+        "select key, count(*) as count from (select key from lefts union all select key from rights) group by key",
+    )
+    late = rights.select("key", "n", "time").event_time("time", lateness="1 day").rename({"n": "m", "time": "at"})
+    ask.ask(
+        "join",
+        lefts.key_by("key")
+        .join(late.key_by("key"), window=tumbling("10 seconds"), tasks=tasks)
+        .select("key", "n", "m"),
+        "select l.key, l.n, r.n as m from (select window(time, '10 seconds') as w, * from lefts) l join "
+        "(select window(time, '10 seconds') as w, * from rights) r on l.w = r.w and l.key = r.key",
+    )
     ask.check()

@@ -22,6 +22,7 @@ class Recorder:
     def __init__(self) -> None:
         self.batches: dict[str, list[pa.RecordBatch]] = {}
         self.watermarks: list[int] = []
+        self.arrivals = 0
 
     def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
         self.batches.setdefault(output, []).append(batch)
@@ -29,6 +30,9 @@ class Recorder:
     def watermark(self, time_us: int) -> None:
         assert not self.watermarks or time_us >= self.watermarks[-1], "a watermark went backwards"
         self.watermarks.append(time_us)
+
+    def arrived(self) -> None:
+        self.arrivals += 1
 
     def rows(self, output: str = MAIN) -> list[tuple[Any, ...]]:
         return [row for batch in self.batches.get(output, []) for row in rows_of(batch)]
@@ -176,3 +180,6 @@ class _Handed:
                 marks[self.place[0], name, self.place[1], port] = time_us
                 if min(marks.values()) > before:
                     self.whole.tasks[reader, index].advance(min(marks.values()), _Handed(self.whole, (reader, index)))
+
+    def arrived(self) -> None:
+        """Nobody asks how long it took."""

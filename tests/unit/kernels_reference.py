@@ -15,7 +15,7 @@ from penstock.errors import InvalidInput, RowError
 from penstock.run.aggregates import column_type, plain_column, python_values
 from penstock.run.kernels import Row, RowFault
 
-SPREAD_ROWS_MIN = 32
+SPREAD_ROWS_MIN = 512
 
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1

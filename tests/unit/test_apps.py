@@ -71,4 +71,4 @@ def test_unknown_name_lists_every_known_one() -> None:
     with pytest.raises(InvalidInput) as caught:
         find_topology("ring")
     assert all(row.name in str(caught.value) for row in list_topologies())
-    assert [row.name for row in list_topologies()] == ["linear:N", "diamond:N", "star:N", *APPLICATIONS]
+    assert [row.name for row in list_topologies()] == ["linear:N", "diamond:N", "star:N", "vwap:N", *APPLICATIONS]

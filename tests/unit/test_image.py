@@ -18,7 +18,7 @@ from penstock.run.wire import WireFault, codec_of, open_image, prepare, write_im
 HEAD = 64  # bytes before the first node head
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=any_batches())
 def test_every_batch_comes_back(batch: pa.RecordBatch) -> None:
     image = write_image(batch)
@@ -29,7 +29,7 @@ def test_every_batch_comes_back(batch: pa.RecordBatch) -> None:
     assert write_image(got).size <= image.size  # nothing is dragged along
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=any_batches(), data=st.data())
 def test_a_mutated_image_is_a_fault_or_a_readable_batch(batch: pa.RecordBatch, data: st.DataObject) -> None:
     image = bytearray(write_image(batch).to_pybytes())

@@ -14,19 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.run.contract import END_OF_TIME_US
-from penstock.run.machine import (
+from penstock.run.instructions import (
     Advance,
     Done,
     EdgeLayout,
     Finish,
-    Machine,
     Poll,
     Run,
+    Send,
     TaskLayout,
     Wait,
     Wake,
     WorkerLayout,
 )
+from penstock.run.machine import BUSY_LINGER_US, Machine
 
 STEPS_MAX = 200_000
 
@@ -34,8 +35,19 @@ STEPS_MAX = 200_000
 class Job:
     """A layered job over several machines, driven by a seeded schedule."""
 
-    def __init__(self, seed: int, layers: list[int], workers: int, window: int, per_source: int, rows_max: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        layers: list[int],
+        workers: int,
+        window: int,
+        per_source: int,
+        rows_max: int,
+        linger_us: int = 0,
+        tick_us: int = 0,
+    ) -> None:
         self.random = random.Random(seed)
+        self.linger_us, self.tick_us, self.now_us = linger_us, tick_us, 0
         self.per_source = per_source
         self.tasks = [(depth, i) for depth, count in enumerate(layers) for i in range(count)]
         self.worker_of = {task: self.random.randrange(workers) for task in self.tasks}
@@ -58,7 +70,7 @@ class Job:
         mine = {task: t for t, task in enumerate(self.shares[w])}
         edges = tuple(EdgeLayout(mine.get(a), mine.get(b), 0, window) for a, b in self.edges[w])
         tasks = tuple(TaskLayout(f"{d}/{i}", d, d == 0) for d, i in self.shares[w])
-        return Machine(WorkerLayout(tasks, edges, rows_max))
+        return Machine(WorkerLayout(tasks, edges, rows_max, self.linger_us))
 
     def run(self) -> None:
         done: set[int] = set()
@@ -89,12 +101,16 @@ class Job:
 
     def _step(self, w: int) -> bool:
         machine = self.machines[w]
-        instruction = machine.next(0)
+        self.now_us += self.tick_us
+        instruction = machine.next(self.now_us)
         match instruction:
             case Done():
                 return True
-            case Wait():
-                pass
+            case Wait(until_us=until_us):
+                if self.linger_us and until_us is not None:
+                    self.now_us = max(self.now_us, until_us)
+            case Send(edge=edge, payloads=payloads, watermark_us=time, ended=ended):
+                self._sent(w, edge, payloads, time, ended)
             case Poll(task=t):
                 task = self.shares[w][t]
                 n = self.polled[task] = self.polled[task] + 1
@@ -107,17 +123,17 @@ class Job:
                 items = [item for _, payloads in inputs for item in payloads]
                 self.largest_run = max(self.largest_run, len(items))
                 for origin, pair in items:  # type: ignore[misc]
-                    self.got[pair].append(origin)
-                    self._emit(w, task, origin)
+                    self._process(w, task, origin, pair)
             case Advance(task=t, watermark_us=time):
                 self.advanced[self.shares[w][t]].append(time)
                 self._mark(w, self.shares[w][t], time)
             case Finish(task=t):
                 task = self.shares[w][t]
-                machine.finished(t)
                 for pair in self.pairs:
-                    if pair[0] == task and self.worker_of[pair[1]] != w:
+                    leaves = pair[0] == task and self.worker_of[pair[1]] != w
+                    if leaves and not machine.holds(self.edges[w].index(pair)):
                         self.wires[w, self.worker_of[pair[1]]].append(("end", pair))
+                machine.finished(t)
             case Wake():
                 pytest.fail("nobody asked to be woken")
         for edge, size in machine.take_grants():
@@ -125,19 +141,43 @@ class Job:
             self.wires[w, self.worker_of[pair[0]]].append(("credit", pair, size))
         return False
 
+    def _process(self, w: int, task: tuple[int, int], origin: object, pair: tuple[tuple[int, int], ...]) -> None:
+        self.got[pair].append(origin)  # type: ignore[index]
+        self._emit(w, task, origin)
+
     def _emit(self, w: int, task: tuple[int, int], origin: object) -> None:
+        machine = self.machines[w]
         for pair in self.pairs:
-            if pair[0] == task:
-                self.machines[w].emitted(self.edges[w].index(pair), (origin, pair), 1, 1)
+            if pair[0] != task:
+                continue
+            edge = self.edges[w].index(pair)
+            if machine.passes(edge, 1):
+                self._process(w, pair[1], origin, pair)
+            elif self.worker_of[pair[1]] != w and machine.holds(edge, 1):
+                machine.hold(edge, (origin, pair), 1, 1)
+            else:
+                machine.emitted(edge, (origin, pair), 1, 1)
                 if self.worker_of[pair[1]] != w:
                     self.wires[w, self.worker_of[pair[1]]].append(("data", pair, (origin, pair)))
 
     def _mark(self, w: int, task: tuple[int, int], time: int) -> None:
         for pair in self.pairs:
             if pair[0] == task:
-                self.machines[w].emitted_watermark(self.edges[w].index(pair), time)
-                if self.worker_of[pair[1]] != w:
+                edge = self.edges[w].index(pair)
+                held = self.machines[w].holds(edge)
+                self.machines[w].emitted_watermark(edge, time)
+                if self.worker_of[pair[1]] != w and not held:
                     self.wires[w, self.worker_of[pair[1]]].append(("mark", pair, time))
+
+    def _sent(self, w: int, edge: int, payloads: tuple[object, ...], time: int | None, ended: bool) -> None:
+        pair = self.edges[w][edge]
+        wire = self.wires[w, self.worker_of[pair[1]]]
+        wire.extend(("data", pair, payload) for payload in payloads)
+        self.machines[w].sent(edge, len(payloads), len(payloads))
+        if time is not None:
+            wire.append(("mark", pair, time))
+        if ended:
+            wire.append(("end", pair))
 
 
 jobs = st.builds(
@@ -147,7 +187,9 @@ jobs = st.builds(
     workers=st.integers(1, 4),
     window=st.integers(1, 4),
     per_source=st.integers(0, 12),
-    rows_max=st.integers(1, 5),
+    rows_max=st.sampled_from((1, 2, 3, 5, 16, 40)),  # from 16 on, a busy worker holds batches of one row
+    linger_us=st.sampled_from((0, 0, 5, 50)),
+    tick_us=st.sampled_from((0, 1, 700)),
 )
 
 
@@ -232,3 +274,112 @@ def test_blocked_time_is_counted_from_the_full_window_to_the_returned_credit() -
     machine.credit(0, 4)
     assert machine.next(1800) == Poll(0)
     assert machine.blocked_us(0) == 0  # the credit came in before the clock moved on
+
+
+def two_tasks(linger_us: int, *, outbound: bool = False, rows_max: int = 100) -> Machine:
+    tasks = (TaskLayout("a/0", 0, is_source=True), *(() if outbound else (TaskLayout("b/0", 1),)))
+    return Machine(WorkerLayout(tasks, (EdgeLayout(0, None if outbound else 1),), rows_max, linger_us))
+
+
+def test_a_small_batch_lingers_for_its_time_and_takes_the_later_ones_along() -> None:
+    machine = two_tasks(linger_us=500)
+    assert machine.next(1000) == Poll(0)
+    assert not machine.passes(0, 10)
+    machine.emitted(0, "first", 8, 10)
+    machine.polled(0, ended=False, wait_until_us=1300)
+    assert machine.next(1001) == Wait(1300)
+    assert machine.next(1300) == Poll(0)
+    machine.emitted(0, "second", 8, 10)
+    machine.polled(0, ended=False, wait_until_us=9000)
+    assert machine.next(1301) == Wait(1500)
+    assert machine.next(1500) == Run(1, ((0, ("first", "second")),))
+
+
+def test_as_many_rows_as_a_batch_may_have_do_not_linger() -> None:
+    machine = two_tasks(linger_us=500)
+    assert machine.next(1000) == Poll(0)
+    machine.emitted(0, "first", 8, 60)
+    machine.emitted(0, "second", 8, 60)
+    machine.polled(0, ended=False, wait_until_us=9000)
+    assert machine.next(1001) == Run(1, ((0, ("first",)),))
+    assert machine.next(1002) == Run(1, ((0, ("second",)),))  # what is left has waited long enough
+
+
+def test_the_end_of_a_stream_lets_go_what_lingers() -> None:
+    machine = two_tasks(linger_us=500)
+    assert machine.next(1000) == Poll(0)
+    machine.emitted(0, "last", 8, 10)
+    machine.polled(0, ended=True, wait_until_us=None)
+    assert machine.next(1001) == Finish(0)
+    machine.finished(0)
+    assert machine.next(1002) == Run(1, ((0, ("last",)),))
+
+
+def test_what_lingers_before_it_is_sent_goes_in_order_with_its_watermark_and_end() -> None:
+    machine = two_tasks(linger_us=500, outbound=True)
+    assert machine.next(1000) == Poll(0)
+    assert machine.holds(0, 10)
+    assert not machine.holds(0)  # a mark with nothing before it is sent at once
+    machine.hold(0, "first", 8, 10)
+    machine.emitted_watermark(0, 77)
+    machine.polled(0, ended=False, wait_until_us=1200)
+    assert machine.next(1001) == Wait(1200)
+    assert machine.next(1200) == Poll(0)
+    assert machine.holds(0, 1000)  # a large batch must not overtake
+    machine.hold(0, "second", 8, 10)
+    machine.polled(0, ended=True, wait_until_us=None)
+    assert machine.next(1201) == Finish(0)
+    machine.finished(0)
+    assert machine.next(1202) == Send(0, ("first", "second"), 77, ended=True)
+    machine.sent(0, 16, 20)
+    assert machine.next(1203) == Done()
+
+
+def test_a_busy_worker_holds_small_batches_and_lets_go_when_there_is_nothing_else_to_do() -> None:
+    machine = two_tasks(linger_us=0)
+    now_us = 1000
+    for _ in range(3):
+        assert machine.next(now_us) == Poll(0)
+        assert machine.passes(0, 1)
+        machine.polled(0, ended=False, wait_until_us=None)
+        now_us += 900
+    assert machine.next(now_us) == Poll(0)  # 2,700 us without rest
+    assert not machine.passes(0, 1)
+    assert machine.passes(0, 50)
+    machine.emitted(0, "small", 8, 1)
+    machine.polled(0, ended=False, wait_until_us=None)
+    assert machine.next(now_us + 1) == Poll(0)
+    machine.polled(0, ended=False, wait_until_us=now_us + 5000)
+    assert machine.next(now_us + 2) == Run(1, ((0, ("small",)),))
+    assert machine.next(now_us + 3) == Wait(now_us + 5000)
+    assert machine.next(now_us + 5000) == Poll(0)
+    assert machine.passes(0, 1)  # it has rested
+
+
+def test_a_busy_worker_holds_nothing_for_longer_than_its_limit() -> None:
+    machine = two_tasks(linger_us=0)
+    assert machine.next(0) == Poll(0)
+    machine.polled(0, ended=False, wait_until_us=None)
+    assert machine.next(3000) == Poll(0)
+    machine.emitted(0, "small", 8, 1)
+    machine.polled(0, ended=False, wait_until_us=None)
+    assert machine.next(3500) == Poll(0)
+    machine.polled(0, ended=False, wait_until_us=None)
+    assert machine.next(3000 + BUSY_LINGER_US) == Run(1, ((0, ("small",)),))
+
+
+def test_a_batch_passes_only_where_nothing_waits_before_it_and_the_target_may_send() -> None:
+    tasks = (TaskLayout("a/0", 0, is_source=True), TaskLayout("b/0", 1))
+    machine = Machine(WorkerLayout(tasks, (EdgeLayout(0, 1), EdgeLayout(1, None, 0, 10))))
+    assert machine.next(0) == Poll(0)
+    assert machine.passes(0, 1)
+    assert not machine.passes(1, 1)  # it ends on another worker
+    machine.emitted_watermark(0, 5)
+    assert not machine.passes(0, 1)  # or the batch would overtake the watermark
+    machine.polled(0, ended=False, wait_until_us=100)
+    assert machine.next(1) == Advance(1, 5)
+    assert machine.passes(0, 1)
+    machine.emitted(1, "full", 10, 1)
+    assert not machine.passes(0, 1)
+    machine.credit(1, 10)
+    assert machine.passes(0, 1)

@@ -12,6 +12,7 @@ from flow_kit import Recorder, opened
 from penstock.errors import InvalidInput, RowError
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
+from penstock.run.operators import sinks
 
 SCHEMA = parse_schema("n bigint")
 BATCH = pa.RecordBatch.from_pydict({"n": [1, 2]}, SCHEMA)
@@ -32,12 +33,35 @@ def test_parquet_parts_appear_when_they_are_whole(tmp_path: Path) -> None:
     for task in tasks[:2]:
         task.process(BATCH, 0, Recorder())
         task.process(BATCH, 0, Recorder())
-    assert all(path.name.startswith(".") for path in folder.iterdir())
+    assert not any(path.name.startswith("part") for path in folder.iterdir())
     for task in tasks:
         task.finish(Recorder())
         task.close()
     assert sorted(path.name for path in folder.iterdir()) == ["part-00000-op-j1.parquet", "part-00001-op-j1.parquet"]
     assert pq.read_table(folder).column("n").to_pylist() == [1, 2, 1, 2] * 2
+
+
+def test_small_batches_make_large_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "GROUP_ROWS", 1000)
+    task = opened(lambda: io.parquet(str(tmp_path)).make(SCHEMA))
+    for i in range(2100):
+        task.process(pa.RecordBatch.from_pydict({"n": [i]}, SCHEMA), 0, Recorder())
+    task.process(pa.RecordBatch.from_pydict({"n": list(range(2100, 5000))}, SCHEMA), 0, Recorder())
+    task.finish(Recorder())
+    (part,) = tmp_path.iterdir()
+    with pq.ParquetFile(part) as file:
+        assert file.num_row_groups <= 6
+        assert file.read()["n"].to_pylist() == list(range(5000))
+
+
+def test_wide_rows_do_not_wait_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "GROUP_BYTES", 10_000)
+    task = opened(lambda: io.parquet(str(tmp_path)).make(SCHEMA))
+    for _ in range(10):
+        task.process(pa.RecordBatch.from_pydict({"n": list(range(1000))}, SCHEMA), 0, Recorder())
+    task.finish(Recorder())
+    with pq.ParquetFile(next(tmp_path.iterdir())) as file:
+        assert 4 <= file.num_row_groups <= 6
 
 
 def test_parquet_without_rows_still_has_a_schema(tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def counted(job: LocalJob) -> dict[object, object]:
 def test_word_count_is_the_same_on_any_plan(lines: int, workers: int, rows_max: int, data: st.DataObject) -> None:
     flow = words(lines).build()
     place = {f"{o.name}/{i}": data.draw(st.integers(0, workers - 1)) for o in flow.operators for i in range(o.tasks)}
-    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, window_bytes=data.draw(st.integers(1, 5000))))
+    linger_ms = data.draw(st.sampled_from((0.0, 0.0, 0.3, 2.0)))
+    window = data.draw(st.integers(1, 5000))
+    job = LocalJob(flow, workers, place, RunSettings(rows_max=rows_max, linger_ms=linger_ms, window_bytes=window))
     assert counted(job.run()) == expected(lines)
 
 
@@ -58,7 +60,7 @@ def test_circular_sends_with_tiny_credits_and_a_slow_sink_do_not_deadlock() -> N
         seen.extend(batch["i"].to_pylist())
 
     seen: list[int] = []
-    stream.sink("c", ps.io.callback(slow))
+    stream.sink("c", ps.io.callback(slow), tasks=1)
     place = {"a/0": 0, "b/1": 0, "a/1": 1, "b/0": 1, "c/0": 0}
     LocalJob(top.build(), 2, place, RunSettings(rows_max=64, window_bytes=1)).run()
     assert sorted(seen) == list(range(4000))
@@ -86,7 +88,7 @@ def test_overload_keeps_queues_within_their_windows() -> None:
         largest = max(largest, *(worker._machine.statistics().queued_bytes for worker in job.workers))
 
     taken = 0
-    top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow))
+    top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow), tasks=1)
     window = 40_000
     job = LocalJob(top.build(), 2, {"a/0": 0, "b/0": 1}, RunSettings(rows_max=1000, window_bytes=window))
     job.run()
@@ -130,13 +132,27 @@ def test_cancel_ends_at_once() -> None:
             started.set()
             yield (i,)
 
-    top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard())
+    top.source("a", ps.io.generator(endless, "i bigint", bounded=False)).sink("out", ps.io.discard(), tasks=1)
     job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}).start()
     assert started.wait(60)
     for control in job.controls:
         control.say("cancel")
     job.join()
     assert all(isinstance(error, Cancelled | PeerGone) for error in job.errors)
+
+
+@pytest.mark.parametrize("tasks", [None, 1])
+def test_a_sink_that_learns_of_the_cancel_first_is_not_a_failed_task(tasks: int | None) -> None:
+    """The thread that hears commands tells `deliver` before the loop has looked; what it raises is the cancel."""
+
+    def told(name: str, batch: pa.RecordBatch) -> None:
+        msg = "worker 0 was cancelled"
+        raise Cancelled(msg)
+
+    top = ps.Topology("told")
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.collect(), tasks=tasks)
+    with pytest.raises(Cancelled):
+        LocalJob(top.build(), 1, deliver=told).run()
 
 
 def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
@@ -146,7 +162,7 @@ def test_a_failing_function_names_operator_task_worker_node_and_row() -> None:
         return (1 / row.i,)
 
     numbers = ps.io.generator(lambda task, n: [(2,), (1,), (0,)], "i bigint")
-    top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect())
+    top.source("a", numbers).map(reciprocal, "x double", name="invert").sink("out", ps.io.collect(), tasks=1)
     with pytest.raises(TaskFault) as caught:
         LocalJob(top.build(), 2, {"a/0": 0, "invert/0": 1, "out/0": 0}).run()
     text = str(caught.value)
@@ -167,4 +183,38 @@ def test_metrics_count_what_flowed_and_say_where() -> None:
     assert sum(row["tuples"] for row in sent) >= total  # counted where it leaves and, between workers, never twice
     assert {row["node"] for row in tasks} == {"n0", "n1", "n2"}
     assert all(row["latency_us"] >= 0 for row in latency)
-    assert {row["task"] for row in latency} == {"out/0"}
+    assert {row["task"] for row in latency} == {"count1/0", "count1/1"}  # where the sink is attached
+
+
+def test_latency_is_metered_at_a_sink_with_tasks_of_its_own_too() -> None:
+    top = ps.Topology("own")
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.discard(), tasks=2)
+    job = LocalJob(top.build(), 2).run()
+    latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
+    assert [(row["task"], row["batches"]) for row in latency] == [("out/0", 1)]
+
+
+def test_a_long_chain_in_one_worker_passes_everything_on_and_counts_it() -> None:
+    top = ps.Topology("chain")
+    stream = top.source("numbers", ps.io.generator(lambda task, n: [(i,) for i in range(100)], "i bigint"))
+    for i in range(60):  # longer than tasks may call each other directly
+        stream = stream.union(name=f"pass{i}")
+    stream.sink("out", ps.io.collect())
+    job = LocalJob(top.build(), 1, settings=RunSettings(rows_max=10)).run()
+    assert [row["i"] for row in job.rows("out")] == list(range(100))
+    rows = [row for tables in job.controls[0].tables for row in tables["tasks"].to_pylist()]
+    for task in ("pass0/0", "pass59/0"):
+        assert sum(row["tuples_in"] for row in rows if row["task"] == task) == 100
+        assert sum(row["tuples_out"] for row in rows if row["task"] == task) == 100
+    edges = [row for tables in job.controls[0].tables for row in tables["edges"].to_pylist()]
+    assert sum(row["tuples"] for row in edges if row["target"] == "pass30/0") == 100
+    assert sum(row["bytes"] for row in edges if row["target"] == "pass30/0") == 800
+
+
+def test_a_fault_in_the_middle_of_a_chain_is_its_own_and_not_its_callers() -> None:
+    top = ps.Topology("chain")
+    stream = top.source("numbers", ps.io.generator(lambda task, n: [(i,) for i in range(10)], "i bigint"))
+    stream.union(name="before").map(lambda row: 1 // row.i, "i bigint", name="bad").sink("out", ps.io.collect())
+    with pytest.raises(TaskFault) as caught:
+        LocalJob(top.build(), 1).run()
+    assert caught.value.task == "bad/0"

@@ -56,6 +56,7 @@ class LocalJob:
         workers: int,
         worker_of: Mapping[str, int] | Callable[[str], int] | None = None,
         settings: RunSettings | None = None,
+        deliver: Callable[[str, pa.RecordBatch], None] | None = None,
     ) -> None:
         tasks = task_ids(dataflow)
         rule = worker_of if callable(worker_of) else None
@@ -68,7 +69,8 @@ class LocalJob:
         self.errors: list[BaseException | None] = [None] * workers
         self.controls = [LocalControl() for _ in range(workers)]
         key = secrets.token_bytes(32)
-        sink = {"deliver": lambda name, batch: self.delivered.setdefault(name, []).append(batch), "job": "test"}
+        take = deliver or (lambda name, batch: self.delivered.setdefault(name, []).append(batch))
+        sink = {"deliver": take, "job": "test"}
         self.workers = [Worker(dataflow, deployment, w, self.controls[w], sink) for w in range(workers)]
 
         def target(w: int) -> None:

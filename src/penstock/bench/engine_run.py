@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -35,6 +35,7 @@ class Timed:
     cpu_seconds: float
     tuples_in: Mapping[str, int]  # by operator
     latency_us: tuple[tuple[int, int], ...]  # (bucket, batches)
+    answers: tuple[object, ...] = ()  # what `at_end` said in each worker
 
     def latency_ms(self, fraction: float) -> float:
         """A percentile of the batches' way from source to sink."""
@@ -66,8 +67,13 @@ class _Recorder:
             self.latency[row["latency_us"]] = self.latency.get(row["latency_us"], 0) + row["batches"]
 
 
-def timed_run(dataflow: Dataflow, worker_of: Mapping[str, int], settings: RunSettings | None = None) -> Timed:
-    """Run to the end on as many forked processes as `worker_of` names."""
+def timed_run(
+    dataflow: Dataflow,
+    worker_of: Mapping[str, int],
+    settings: RunSettings | None = None,
+    at_end: Callable[[], object] = lambda: None,
+) -> Timed:
+    """Run to the end on as many forked processes as `worker_of` names; `at_end` is asked in each of them."""
     count = max(worker_of.values()) + 1
     context = multiprocessing.get_context("fork")
     listeners = [listen("127.0.0.1") for _ in range(count)]
@@ -82,7 +88,8 @@ def timed_run(dataflow: Dataflow, worker_of: Mapping[str, int], settings: RunSet
         barrier.wait()
         began = time.monotonic()
         worker.run(listeners[w], key)
-        pipe.send((began, time.monotonic(), time.process_time(), recorder.tuples_in, list(recorder.latency.items())))
+        ended, used = time.monotonic(), time.process_time()
+        pipe.send((began, ended, used, recorder.tuples_in, list(recorder.latency.items()), at_end()))
 
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
@@ -98,7 +105,7 @@ def timed_run(dataflow: Dataflow, worker_of: Mapping[str, int], settings: RunSet
     for process in processes:
         process.join()
     tuples: dict[str, int] = {}
-    for _, _, _, counted, _ in answers:
+    for _, _, _, counted, _, _ in answers:
         for operator, rows in counted.items():
             tuples[operator] = tuples.get(operator, 0) + rows
     return Timed(
@@ -106,4 +113,5 @@ def timed_run(dataflow: Dataflow, worker_of: Mapping[str, int], settings: RunSet
         sum(a[2] for a in answers),
         tuples,
         tuple(entry for a in answers for entry in a[4]),
+        tuple(a[5] for a in answers),
     )

@@ -12,13 +12,12 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.bench import ipc_install, ipc_netty, ipc_targets
+from penstock.bench import contract, ipc_install, ipc_netty, ipc_tables, ipc_targets
 from penstock.bench import ipc_transports as names
+from penstock.bench.contract import Progress, Row
 from penstock.bench.ipc_cases import KB, Case, Outcome, median_of
 from penstock.bench.ipc_rig import Bench, PythonBench
 
-Row = dict[str, object]
-Progress = Callable[[str], None]
 RATE = 3000.0
 SIZES = (1 * KB, 10 * KB, 40 * KB, 320 * KB)
 FLAT_SIZES = SIZES[1:]
@@ -219,3 +218,27 @@ def arrow_rows(results: Results, cases: Cases) -> list[Row]:
             row[label] = None if found is None else found.mb_per_second
         rows.append(row)
     return rows
+
+
+def _install_peers(progress: Progress) -> None:
+    progress(f"installing peers into {ipc_install.folder()}")
+    ipc_install.install()
+
+
+BENCH = contract.Bench(
+    "the ring beside other transports: iceoryx2, pyzmq, pynng, sockets, pipes, Netty",
+    main,
+    {
+        "ipc_latency": "one way at 3,000 messages/s: p50 / p99 us by message size, and the receiver's CPU in per cent",
+        "ipc_flat_out": "flat out, MB/s by message size",
+        "ipc_arrow": "Arrow batches, written, sent, opened and a column summed: p50 / p99 us, and MB/s flat out",
+        "ipc_targets": "targets",
+        "ipc_skipped": "not measured",
+    },
+    {
+        "ipc_latency": ipc_tables.by_size,
+        "ipc_flat_out": ipc_tables.by_producers,
+        "ipc_arrow": ipc_tables.batches,
+    },
+    _install_peers,
+)

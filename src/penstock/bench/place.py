@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from penstock.apps.layouts import LAYOUTS, PUBLISHED_SIZES, published_clusters
 from penstock.bench import peers, references
+from penstock.bench.contract import Bench, Progress, Row
 from penstock.bench.instances import random_problem
 from penstock.errors import UserError
 from penstock.model.taskgraph import TaskGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import find_scheduler
-
-Row = dict[str, object]
-Progress = Callable[[str], None]
 
 # (tasks, theta, largest ratio to the reference that is aimed at)
 RANDOM_TARGETS = (
@@ -167,3 +165,49 @@ def papers_at_scale(tasks: int, progress: Progress) -> list[Row]:
             row["failed"] = str(error)
         rows.append(row)
     return rows
+
+
+def _by_layout(rows: Sequence[Row]) -> list[Row]:
+    """The 72 rows added up to one per layout and cluster."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((str(row["instance"]).partition(":")[0], str(row["cluster"])), []).append(row)
+    return [
+        {
+            "instance": f"{layout}, {cluster}",
+            "instances": len(group),
+            "exact proved": sum(1 for row in group if row["proved"]),
+            "exact longest s": max(float(str(row["exact_seconds"])) for row in group),
+            "best optimal": sum(1 for row in group if row["best_optimal"]),
+            "best longest s": max(float(str(row["best_seconds"])) for row in group),
+        }
+        for (layout, cluster), group in groups.items()
+    ]
+
+
+def _beside_peers(rows: Sequence[Row]) -> list[Row]:
+    """The random instances, narrow enough for a terminal: what is aimed at, what was found, and the peers' medians."""
+    names = {"tasks": "tasks", "theta": "theta", "instances": "n", "target": "aim", "median": "median", "max": "max"}
+    names |= {"seconds_median": "s", "metis_median": "METIS", "kahip_median": "KaHIP", "mtkahypar_median": "Mt-KaHyPar"}
+    names |= {"peer_below_best": "peer below"}
+    shaped: list[Row] = []
+    for row in rows:
+        line: Row = {short: row.get(name) for name, short in names.items()}
+        skipped = row.get("skipped")
+        if isinstance(skipped, dict) and skipped:
+            line["note"] = "; ".join(f"{peer}: {why}" for peer, why in skipped.items())
+        shaped.append(line)
+    return shaped
+
+
+BENCH = Bench(
+    "schedulers on published and random instances, with METIS, KaHIP and Mt-KaHyPar",
+    main,
+    {
+        "published": "the papers' section 5 instances",
+        "random": "best and peers on random unequal instances: cost over the best known",
+        "exact_unequal": "exact on random unequal instances",
+        "papers_at_10000": "the papers' schedulers at scale",
+    },
+    {"published": _by_layout, "random": _beside_peers},
+)

@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput
 from penstock.model.cluster import Cluster
 from penstock.model.profile import Profile
 from penstock.model.topology import OperatorGraph
+from penstock.optimise.contract import Problem
 
 
 def register(app: typer.Typer) -> None:
@@ -78,11 +79,12 @@ def _together(
     from penstock.model.check import check_plan
     from penstock.model.files import read_plan
     from penstock.model.taskgraph import TaskGraph
-    from penstock.optimise.contract import Problem
 
     problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
     facts["load"] = float(problem.graph.load.sum())
     faults = problem.node_name_faults() + problem.shortfalls()
+    if graph.constraints and not faults:
+        faults += _clash(problem)
     if plan is not None:
         try:
             faults += check_plan(graph, cluster, read_plan(plan), profile)
@@ -90,6 +92,18 @@ def _together(
         except InvalidInput as error:
             faults += error.faults
     return faults
+
+
+def _clash(problem: Problem) -> list[str]:
+    """Constraints that cannot be met together, whatever streams cost."""
+    from penstock.errors import Infeasible
+    from penstock.optimise.fuse.feasibility import require_no_clash
+
+    try:
+        require_no_clash(problem, stream_cost=0.0)
+    except Infeasible as clash:
+        return [str(clash)]
+    return []
 
 
 def _show(value: object) -> str:

@@ -21,7 +21,7 @@ class Format(StrEnum):
     json = "json"
 
 
-def _real(text: str) -> float:
+def real(text: str) -> float:
     """A number from the command line; the complaint shows what was given."""
     try:
         return float(text)
@@ -49,7 +49,7 @@ ProfileOption = Annotated[
 ]
 ThetaOption = Annotated[
     float | None,
-    typer.Option("--theta", parser=_real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
+    typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
 ]
 TasksPerWorkerOption = Annotated[
     int,

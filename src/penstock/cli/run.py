@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     def run(
         app_name: Annotated[str, typer.Argument(metavar="APP", help="A built-in application, or file.py:name.")],
         master: Annotated[
-            str, typer.Option("--master", help="local[n], local-cluster[n,c,m] or spark://...")
+            str, typer.Option("--master", help="local[n], local-cluster[n,c,m], spark://..., yarn or k8s://...")
         ] = "local[4]",
         scheduler: Annotated[
             str, typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists.")
@@ -43,6 +43,10 @@ def register(app: typer.Typer) -> None:
             float | None, typer.Option("--duration", help="Stop (drain) after so many seconds.")
         ] = None,
         metrics: Annotated[Path | None, typer.Option("--metrics", help="Folder for the metric log.")] = None,
+        prometheus: Annotated[
+            int | None,
+            typer.Option("--prometheus", metavar="PORT", help="Serve metrics at localhost:PORT/metrics; 0 picks one."),
+        ] = None,
         seed: SeedOption = 0,
         output: FormatOption = Format.table,
     ) -> None:
@@ -67,7 +71,10 @@ def register(app: typer.Typer) -> None:
             spark = local_session(master)
             began = time.monotonic()
             options: dict[str, Any] = {"scheduler": scheduler, "plan": given, "workers": workers, "seed": seed}
-            with start_topology(topology, spark, metrics=None if metrics is None else str(metrics), **options) as job:
+            options |= {"metrics": None if metrics is None else str(metrics), "prometheus_port": prometheus}
+            with start_topology(topology, spark, **options) as job:
+                if job.prometheus_url is not None:
+                    typer.echo(f"metrics at {job.prometheus_url}", err=True)
                 _follow(job, duration, show)
                 seconds = time.monotonic() - began
                 frame = job.result

@@ -5,6 +5,7 @@
 `preflight` and `binding` decide and are pure; `facts`, `barrier_job` and `rendezvous` act and are thin.
 """
 
+from penstock.deploy.binding import Replan
 from penstock.deploy.job import Job
 from penstock.deploy.preview import newest_rows
 from penstock.deploy.profile_builder import build_profile, require_metric_log
@@ -13,6 +14,7 @@ from penstock.deploy.submit import run_topology, start_topology
 
 __all__ = [
     "Job",
+    "Replan",
     "build_profile",
     "local_session",
     "newest_rows",

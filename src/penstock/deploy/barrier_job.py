@@ -1,6 +1,6 @@
 """The Spark action that holds a job's slots: one barrier stage, run by a thread of the driver in its own job group.
 
-`rdd.barrier()` where sources read for themselves, `mapInArrow(barrier=True)` where one reads a DataFrame. The latter's
+`rdd.barrier()` where sources read for themselves, `mapInArrow(barrier=True)` where they read DataFrames. The latter's
 output allows no `take` or `show`, so it is a status row per worker and the rows go to the driver on their own way.
 An input that Spark's optimiser finds to be empty is never handed to anybody: then the job runs without it.
 """
@@ -8,9 +8,10 @@ An input that Spark's optimiser finds to be empty is never handed to anybody: th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.deploy.tagged import tagged
 from penstock.deploy.worker_main import STATUS_SCHEMA, WorkerCall
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class Action:
         spark: SparkSession,
         call: WorkerCall,
         workers: int,
-        frame: DataFrame | None,
+        frames: Sequence[DataFrame],
         *,
         nobody_came: Callable[[], bool],
         on_end: Callable[[], None],
     ) -> None:
-        self._spark, self._call, self._workers, self._frame = spark, call, workers, frame
+        self._spark, self._call, self._workers, self._frames = spark, call, workers, frames
         self._nobody_came, self._on_end = nobody_came, on_end
         self.group = f"penstock-{call.job}"
         self.error: Exception | None = None
@@ -81,9 +82,10 @@ class Action:
     def _run(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self.group, f"Penstock {self._call.dataflow.name}")
-            if self._frame is not None:
-                map_in_arrow(self._frame.repartition(self._workers), self._call.on_batches, STATUS_SCHEMA).collect()
-            if self._frame is None or self._nobody_came():
+            if self._frames:
+                frame = self._frames[0] if len(self._frames) == 1 else tagged(self._frames)
+                map_in_arrow(frame.repartition(self._workers), self._call.on_batches, STATUS_SCHEMA).collect()
+            if not self._frames or self._nobody_came():
                 self._run_without_input()
         except Exception as error:  # Spark's, py4j's or ours: the job's outcome tells them apart
             self.error = error

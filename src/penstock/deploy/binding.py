@@ -189,13 +189,50 @@ def pinned(
         return plan
     tasks = [f"{operator.name}/{i}" for operator in dataflow.operators for i in range(operator.tasks)]
     assignment = {task: moved.get(task) or plan.assignment[task] for task in tasks}
-    cluster = cluster_of({name: len(workers) for name, workers in workers_on.items()})
+    note = "tasks that read a DataFrame were moved to the workers that Spark hands its partitions to"
+    placed = dataclasses.replace(plan, assignment=assignment, notes=(*plan.notes, note))
+    return costed(placed, dataflow, {name: len(workers) for name, workers in workers_on.items()}, profile)
+
+
+def costed(plan: Plan, dataflow: Dataflow, workers_on: Mapping[str, int], profile: Profile | None) -> Plan:
+    """The same places with every figure computed anew, from the profile's loads and rates."""
+    cluster = cluster_of(workers_on)
     problem = Problem(TaskGraph.expand(dataflow.graph(), profile), cluster)
     number = {node.name: k for k, node in enumerate(cluster.nodes)}
-    placement = Placement(np.array([number[assignment[t].node] for t in problem.graph.ids], dtype=np.int32))
-    worker = np.array([assignment[t].worker for t in problem.graph.ids], dtype=np.int32)
-    note = "tasks that read a DataFrame were moved to the workers that Spark hands its partitions to"
-    return make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, (*plan.notes, note))
+    slots = [plan.assignment[task] for task in problem.graph.ids]
+    placement = Placement(np.array([number[slot.node] for slot in slots], dtype=np.int32))
+    worker = np.array([slot.worker for slot in slots], dtype=np.int32)
+    return make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """The plan that a job follows and one made from what it measured, both costed with those measurements."""
+
+    current: Plan
+    plan: Plan
+
+    @property
+    def gain(self) -> float:
+        """Bytes per second between nodes that the new plan saves; negative when the current one is better."""
+        return self.current.cost - self.plan.cost
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Tasks that would have to move."""
+        return tuple(task for task, slot in self.plan.assignment.items() if self.current.assignment[task] != slot)
+
+
+def replan(dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: Placing) -> Replan:
+    """A new plan for the workers that a job has; `placing.profile` is what it measured."""
+    nodes = node_names(hellos, placing.node)
+    workers_on: dict[str, list[int]] = defaultdict(list)
+    for worker, name in enumerate(nodes):
+        workers_on[name].append(worker)
+    counts = {name: len(workers) for name, workers in workers_on.items()}
+    made = make_placement(dataflow, counts, placing)
+    made = pinned(made, dataflow, nodes, workers_on, placing.profile)
+    return Replan(costed(current, dataflow, counts, placing.profile), made)
 
 
 def _compacted(plan: Plan, name_of: Mapping[str, str]) -> Plan:

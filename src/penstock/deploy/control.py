@@ -25,7 +25,8 @@ from penstock.deploy.messages import HEADER, Fault, Hello, decode, decode_deploy
 from penstock.run.worker import Cancelled, Deployment
 
 QUEUE_BATCHES = 32
-METRICS_ROOM = 16  # metrics are dropped rather than let results wait behind them
+METRICS_ROOM = 16  # metrics are set aside rather than let results wait behind them
+METRICS_ASIDE = 256  # tables; beyond that the oldest is dropped and counted
 CALL_SECONDS = 30.0
 PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
 ORDERS_POLLS_MAX = 120
@@ -47,6 +48,7 @@ class DriverLine:
         self._rows: queue.Queue[tuple[str, str, pa.RecordBatch] | None] = queue.Queue(QUEUE_BATCHES)
         self._broken: BaseException | None = None
         self._cancelled = False
+        self._aside: deque[tuple[str, str, pa.RecordBatch]] = deque()
         self.metrics_dropped = 0
         self._threads: list[threading.Thread] = []
 
@@ -72,10 +74,14 @@ class DriverLine:
             self._threads.append(thread)
 
     def flush(self) -> None:
-        """Wait until every row has arrived at the driver."""
+        """Wait until every row has arrived at the driver; a driver that is gone or cancels ends the wait."""
         if len(self._threads) > 1:
+            while self._aside:
+                self._put(self._aside.popleft())
             self._put(None)
-            self._threads[1].join()
+            while self._threads[1].is_alive():
+                self._check()
+                self._threads[1].join(0.1)
         if self._broken is not None:
             msg = f"rows did not reach the driver: {self._broken}"
             raise DriverGone(msg)
@@ -116,12 +122,13 @@ class DriverLine:
         return found
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
-        """Hand over rows of the metric log, or drop them when the line is congested."""
-        for name, batch in tables.items():
-            if batch.num_rows and self._rows.qsize() < METRICS_ROOM:
-                self._rows.put(("metrics", name, batch))
-            elif batch.num_rows:
-                self.metrics_dropped += 1
+        """Hand over rows of the metric log, or set them aside while the line is congested; never waits."""
+        self._aside.extend(("metrics", name, batch) for name, batch in tables.items() if batch.num_rows)
+        while self._aside and self._rows.qsize() < METRICS_ROOM:
+            self._rows.put(self._aside.popleft())
+        while len(self._aside) > METRICS_ASIDE:
+            self._aside.popleft()
+            self.metrics_dropped += 1
 
     def deliver(self, sink: str, batch: pa.RecordBatch) -> None:
         """Hand over rows of a collecting sink; waits for room."""
@@ -132,16 +139,19 @@ class DriverLine:
 
     def _put(self, entry: tuple[str, str, pa.RecordBatch] | None) -> None:
         while True:
-            if self._cancelled:
-                msg = f"worker {self._worker} was cancelled"
-                raise Cancelled(msg)
-            if self._broken is not None:
-                msg = f"the driver takes no more rows: {self._broken}"
-                raise DriverGone(msg)
+            self._check()
             try:
                 return self._rows.put(entry, timeout=0.1)
             except queue.Full:
                 continue
+
+    def _check(self) -> None:
+        if self._cancelled:
+            msg = f"worker {self._worker} was cancelled"
+            raise Cancelled(msg)
+        if self._broken is not None:
+            msg = f"the driver takes no more rows: {self._broken}"
+            raise DriverGone(msg)
 
     # -- threads -----------------------------------------------------------------------------------------------------
 

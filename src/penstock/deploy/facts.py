@@ -57,6 +57,13 @@ def driver_host(context: SparkContext) -> str:
     return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
 
 
+def bind_address(context: SparkContext) -> str:
+    """The address at which the driver listens: Spark's own, where the one that executors call leads there by others."""
+    if _in_one_process(context):
+        return "127.0.0.1"
+    return str(context.getConf().get("spark.driver.bindAddress", driver_host(context)))
+
+
 def _expected_slots(master: str) -> int | None:
     """Slots that a `local-cluster[n,c,m]` will have when all its executors are there."""
     found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)

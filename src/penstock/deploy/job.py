@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.deploy.barrier_job import Action
-from penstock.deploy.binding import Placing, bind, sized
+from penstock.deploy.binding import Placing, Replan, bind, replan, sized, tasks_per_worker
 from penstock.deploy.messages import KEY_BYTES, Hello, encode_deployment
 from penstock.deploy.metric_log import MetricLog
 from penstock.deploy.outcome import Reports, judge
@@ -30,8 +30,10 @@ from penstock.deploy.preflight import hello_faults
 from penstock.deploy.rendezvous import ControlServer
 from penstock.deploy.results import Results
 from penstock.deploy.worker_main import WorkerCall
-from penstock.errors import JobCancelled, JobFailed, PenstockError, UnfitSession
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError, UnfitSession
 from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.optimise.place import find_scheduler
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
@@ -39,6 +41,8 @@ from penstock.run.worker import Deployment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.deploy.exporter import Exporter
 
 RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first Python workers many
 OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
@@ -54,10 +58,12 @@ class JobOrder:
     workers: int
     placing: Placing
     settings: RunSettings
-    host: str
+    host: str  # as executors reach the driver
+    bind: str  # as the driver listens: the same, unless something stands between
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     metrics: str | None = None
     notes: tuple[str, ...] = ()
+    prometheus: tuple[str, int] | None = None  # host and port of the page; port 0 lets the kernel pick
 
 
 class Job:
@@ -78,14 +84,19 @@ class Job:
         self._deployment: Deployment | None = None
         key = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics)
+        self._exporter: Exporter | None = None
         self._results = Results(spark, order.dataflow)
-        self._server = ControlServer(order.host, key, order.workers, self._take)
+        self._server = ControlServer(order.bind, key, order.workers, self._take)
         location = f"grpc://{order.host}:{self._server.port}"
-        frame = next(iter(order.frames.items()), (None, None))
-        call = WorkerCall(self.id, order.dataflow, location, key, order.host == "127.0.0.1", frame[0])
+        call = WorkerCall(self.id, order.dataflow, location, key, order.host == "127.0.0.1", tuple(order.frames))
         roll = self._server.roll
         self._action = Action(
-            spark, call, order.workers, frame[1], nobody_came=lambda: not roll.hellos, on_end=roll.awaken
+            spark,
+            call,
+            order.workers,
+            tuple(order.frames.values()),
+            nobody_came=lambda: not roll.hellos,
+            on_end=roll.awaken,
         )
 
     # -- for users ---------------------------------------------------------------------------------------------------
@@ -136,6 +147,43 @@ class Job:
         """The latest rows of the metric log: `tasks`, `edges` or `latency`."""
         return self._log.latest(table)
 
+    def profile(self) -> Profile:
+        """What the job has measured so far: load of every task, traffic of every pair; for `replan` and `ps.place`.
+
+        The first rows arrive one metric interval after the start; InvalidInput before.
+        """
+        measured = self._log.sums().profile()
+        missing = sorted(set(self.worker_of) - set(measured.tasks))
+        if missing or not measured.tasks:
+            msg = (
+                f"job {self.name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again "
+                f"after its metric interval of {self._order.settings.interval_s:g} s"
+            )
+            raise InvalidInput(msg)
+        return measured
+
+    def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
+        """A new plan for the same workers from what the job has measured, beside the plan that it follows.
+
+        Both are costed with the same measurements, so `.gain` is what a move would save. It only compares: the job goes
+        on as it is, because tasks cannot move while it runs yet. To follow the new plan, start again with `plan=`.
+        """
+        if self.plan is None:
+            msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"
+            raise InvalidInput(msg)
+        given = self._order.placing
+        find_scheduler(scheduler or given.scheduler)
+        placing = Placing(
+            scheduler or given.scheduler,
+            None,
+            self.profile(),
+            given.node,
+            given.seed if seed is None else seed,
+            given.theta if theta is None else theta,
+            given.tasks_per_worker if given.plan is None else tasks_per_worker(len(self.worker_of), len(self.workers)),
+        )
+        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing)
+
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU microseconds, tuples and bytes of each task since the start."""
         return self._log.totals()
@@ -143,6 +191,11 @@ class Job:
     def latency_us(self, fraction: float) -> int:
         """A percentile of the end-to-end latency of batches since the start."""
         return self._log.latency_us(fraction)
+
+    @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus can read this job's metrics while it runs; None unless `prometheus_port` was given."""
+        return None if self._exporter is None else self._exporter.url
 
     @property
     def worker_of(self) -> Mapping[str, int]:
@@ -171,6 +224,7 @@ class Job:
 
     def begin(self) -> None:
         """Launch, meet the workers and send them to work; whatever goes wrong or interrupts, nothing stays behind."""
+        self._serve_page()
         _live.add(self)
         threading.Thread(target=self._supervise, name=f"penstock-{self.id}-supervisor", daemon=True).start()
         self._action.start()
@@ -211,6 +265,20 @@ class Job:
         )
         raise JobFailed(msg)
 
+    def _serve_page(self) -> None:
+        """Open the page for Prometheus, if one is wanted; a port that is taken ends the job before it begins."""
+        if self._order.prometheus is None:
+            return
+        from penstock.deploy.exporter import Exporter  # a job without a page does not pay for an HTTP server's import
+
+        host, port = self._order.prometheus
+        try:
+            self._exporter = Exporter(self.id, self._log.sums, port, host)
+        except BaseException:
+            self._server.end()
+            self._results.discard()
+            raise
+
     def _take(self, worker: int, kind: str, name: str, batch: pa.RecordBatch) -> None:
         if kind == "metrics":
             self._log.take(worker, name, batch)
@@ -241,6 +309,8 @@ class Job:
         roll = self._server.roll
         self._server.end()
         self._log.close()
+        if self._exporter is not None:
+            self._exporter.close()
         error = self._action.error
         reports = Reports(
             self.name,

@@ -1,26 +1,75 @@
 """The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/` and `latency/`.
 
 Rows are buffered and written as whole files, first under a hidden name: a reader, Spark SQL among them, never sees half
-a file while the job runs. The latest rows of each worker and totals since the start stay in memory for `Job.metrics()`.
+a file while the job runs. The latest rows of each worker and sums since the start stay in memory: for
+`Job.metrics()`, for `Job.profile()`, and for whoever scrapes them.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.run.meters import TABLES, percentile
 
 FLUSH_SECONDS = 10.0
 FLUSH_ROWS = 100_000
+SUMMED = ("cpu_us", "tuples_in", "tuples_out", "bytes_out", "runs", "blocked_us", "interval_us")
+NEWEST = ("queue_batches", "queue_bytes", "worker", "node")
+
+
+@dataclass
+class Sums:
+    """What a job's log adds up to so far."""
+
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)  # task -> SUMMED
+    newest: dict[str, dict[str, int | str]] = field(default_factory=dict)  # task -> NEWEST
+    edges: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (from, to) -> tuples, bytes
+    latency: dict[str, Counter[int]] = field(default_factory=dict)  # task -> batches by upper end of the bucket (us)
+    began_us: int | None = None
+    ended_us: int = 0
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Count rows of one table in."""
+        for row in batch.to_pylist():
+            if name == "tasks":
+                counts = self.tasks.setdefault(row["task"], dict.fromkeys(SUMMED, 0))
+                for column in SUMMED:
+                    counts[column] += row[column]
+                self.newest[row["task"]] = {column: row[column] for column in NEWEST}
+                began_us = row["time_us"] - row["interval_us"]
+                self.began_us = began_us if self.began_us is None else min(self.began_us, began_us)
+                self.ended_us = max(self.ended_us, row["time_us"])
+            elif name == "edges":
+                counts = self.edges.setdefault((row["source"], row["target"]), {"tuples": 0, "bytes": 0})
+                counts["tuples"] += row["tuples"]
+                counts["bytes"] += row["bytes"]
+            else:
+                self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
+
+    def profile(self) -> Profile:
+        """The same sums as `profile_builder` asks Spark SQL for, over the same log."""
+        seconds = max(1, self.ended_us - (self.began_us or 0)) / 1e6
+        loads = {
+            task: TaskProfile(counts["cpu_us"] / max(1, counts["interval_us"]))
+            for task, counts in sorted(self.tasks.items())
+        }
+        edges = tuple(
+            EdgeProfile(source, target, counts["bytes"] / seconds, counts["tuples"] / seconds)
+            for (source, target), counts in sorted(self.edges.items())
+        )
+        return Profile(loads, edges)
 
 
 class MetricLog:
-    """Takes batches from any thread. Without a folder only the latest rows and the totals are kept."""
+    """Takes batches from any thread. Without a folder only the latest rows and the sums are kept."""
 
     def __init__(self, job: str, folder: str | Path | None = None) -> None:
         self._job, self._folder = job, None if folder is None else Path(folder)
@@ -29,8 +78,7 @@ class MetricLog:
         self._files = 0
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         self._latest: dict[tuple[str, int], pa.RecordBatch] = {}
-        self._latency: dict[int, int] = defaultdict(int)
-        self._totals: dict[str, dict[str, int]] = {}
+        self._sums = Sums()
         if self._folder is not None:
             for name in TABLES:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -40,7 +88,7 @@ class MetricLog:
         batch = batch.cast(TABLES[name])
         with self._lock:
             self._latest[name, worker] = batch
-            self._add(name, batch)
+            self._sums.add(name, batch)
             if self._folder is None:
                 return
             self._waiting[name].append(batch)
@@ -53,31 +101,28 @@ class MetricLog:
             batches = [batch for (table, _), batch in sorted(self._latest.items()) if table == name]
         return pa.Table.from_batches(batches, TABLES[name])
 
+    def sums(self) -> Sums:
+        """Everything added up since the start; a copy."""
+        with self._lock:
+            return copy.deepcopy(self._sums)
+
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU, tuples and bytes of each task since the start."""
         with self._lock:
-            return {task: dict(counts) for task, counts in self._totals.items()}
+            return {task: dict(counts) for task, counts in self._sums.tasks.items()}
 
     def latency_us(self, fraction: float) -> int:
         """End-to-end latency of batches, as a percentile since the start; 0 before the first one arrives."""
         with self._lock:
-            return percentile(list(self._latency.items()), fraction)
+            together: Counter[int] = Counter()
+            for histogram in self._sums.latency.values():
+                together.update(histogram)
+        return percentile(list(together.items()), fraction)
 
     def close(self) -> None:
         """Write what waits."""
         with self._lock:
             self._flush()
-
-    def _add(self, name: str, batch: pa.RecordBatch) -> None:
-        if name == "latency":
-            for latency, count in zip(batch["latency_us"].to_pylist(), batch["batches"].to_pylist(), strict=True):
-                self._latency[latency] += count
-        elif name == "tasks":
-            columns = ("cpu_us", "tuples_in", "tuples_out", "bytes_out", "runs", "blocked_us")
-            for row in batch.select(["task", *columns]).to_pylist():
-                counts = self._totals.setdefault(row["task"], dict.fromkeys(columns, 0))
-                for column in columns:
-                    counts[column] += row[column]
 
     def _flush(self) -> None:
         import pyarrow.parquet as pq

@@ -36,7 +36,7 @@ def judge(reports: Reports) -> PenstockError | None:
     first = next((fault for kind in ("task", "worker") for fault in reports.faults if fault.kind == kind), None)
     if reports.cancel_asked:
         # Workers that are torn apart in the middle of something may complain; whoever cancelled wanted that.
-        told = "" if first is None else f"; worker {first.worker} said meanwhile: {_brief(first.message)}"
+        told = "" if first is None else f"; worker {first.worker} said meanwhile: {brief(first.message)}"
         return JobCancelled(f"topology {reports.topology!r} was cancelled{told}")
     if first is not None:
         return _failed(reports, first)
@@ -46,7 +46,7 @@ def judge(reports: Reports) -> PenstockError | None:
     if reports.faults:
         return _failed(reports, reports.faults[0])
     if reports.spark_error is not None:
-        return JobFailed(f"topology {reports.topology!r} failed in Spark: {_brief(reports.spark_error)}")
+        return JobFailed(f"topology {reports.topology!r} failed in Spark: {brief(reports.spark_error)}")
     unfinished = {worker: status for worker, status in reports.statuses.items() if status != "finished"}
     if unfinished or not reports.statuses:
         return JobFailed(f"topology {reports.topology!r} ended early: workers report {unfinished or 'nothing'}")
@@ -78,13 +78,13 @@ def _died(reports: Reports, died: Sequence[int]) -> JobFailed:
     return JobFailed(
         f"topology {reports.topology!r}: worker {worker} (pid {hello.pid}, node {node!r}) died without a word, with "
         f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code. "
-        f"Spark says: {_brief(reports.spark_error or 'nothing')}",
+        f"Spark says: {brief(reports.spark_error or 'nothing')}",
         worker=worker,
         node=node,
     )
 
 
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
     """The lines of a Java error that say something."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     return " ".join(lines)[:SPARK_CHARACTERS_MAX]

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.deploy.outcome import brief
 from penstock.deploy.private_folder import PrivateFolder
 from penstock.errors import InvalidInput, UnfitSession
 
@@ -31,6 +32,7 @@ UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 _COUNT = r"[1-9]\d{0,8}"
 _MASTER = re.compile(
     rf"local|local\[(\*|{_COUNT})(,{_COUNT})?\]|local-cluster\[{_COUNT}, ?{_COUNT}, ?{_COUNT}\]|spark://[^\s/]+:\d+\S*"
+    r"|yarn|k8s://\S+"
 )
 
 # Spark announces a change of level on stderr unless its gateway's logger has the root's level already.
@@ -56,7 +58,9 @@ def local_session(
 ) -> SparkSession:
     """A new Spark session with this master, or the active one when there is one already.
 
-    `java_options` go to the driver's and the executors' JVM, unless this process has started its JVM before.
+    `java_options` go to the driver's and the executors' JVM, unless this process has started its JVM before. On masters
+    whose executors may be on other machines (spark://, yarn, k8s://) nothing points them to files of this one; Penstock
+    must be installed there, and PYSPARK_PYTHON or `spark.pyspark.python` says where.
     """
     from pyspark.sql import SparkSession
 
@@ -69,12 +73,15 @@ def local_session(
     logging = home / "log4j2.properties"
     logging.write_text(_LOGGING.format(level=log_level))
     options = f"-Dlog4j2.configurationFile={logging} -Djava.io.tmpdir={home} {java_options}".strip()
+    here = runs_here(master)
+    if here or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": options,
-        "spark.executor.extraJavaOptions": options,
-        "spark.local.dir": str(home),
+        "spark.executor.extraJavaOptions": options if here else java_options,
+        **({"spark.local.dir": str(home)} if here else {}),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.python.daemon.module": "penstock.deploy.daemon",
         "spark.python.worker.faulthandler.enabled": "true",
@@ -90,11 +97,28 @@ def local_session(
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = _started(builder, master)
     # Functions of a script or a notebook's own modules are found in the workers as they are found here.
     path = [entry for entry in sys.path if entry and Path(entry).is_dir()]
     session.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(path)
     return session
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """The session; what Spark says when it cannot start is the user's to read, in one line."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        msg = f"Spark did not start on master {master!r}: {brief(str(error))}"
+        raise UnfitSession([msg]) from error
+
+
+def runs_here(master: str) -> bool:
+    """Whether every executor runs on this machine for certain."""
+    return master.startswith("local")
 
 
 def require_master(master: str) -> None:
@@ -102,7 +126,7 @@ def require_master(master: str) -> None:
     if not _MASTER.fullmatch(master):
         msg = (
             f"master {master!r} is none that Penstock runs on; give local[n], local-cluster[n,c,m] (executors, "
-            "cores and MB of each) or spark://host:port"
+            "cores and MB of each), spark://host:port, yarn or k8s://..."
         )
         raise InvalidInput(msg)
 
@@ -121,7 +145,7 @@ def _prepare_environment(home: Path) -> None:
 
     if (java_home := find_java_home(home)) is not None:
         os.environ["JAVA_HOME"] = str(java_home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # The workers of `local-cluster` write to SPARK_HOME/work whatever the settings say, so SPARK_HOME is a private
     # folder that leads to everything in the real one.
     real = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
-from penstock.deploy.facts import driver_host, gather_facts, require_classic
+from penstock.deploy.facts import bind_address, driver_host, gather_facts, require_classic
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
@@ -62,19 +62,24 @@ def start_topology(
     rows_max: int = 4096,
     interval_s: float = 1.0,
     frames: Mapping[str, DataFrame] | None = None,
+    prometheus_port: int | None = None,
+    prometheus_host: str = "127.0.0.1",
 ) -> Job:
     """Start a job and return it once its workers have been sent to work.
 
     `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
     free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
+    `prometheus_port` serves it to Prometheus at http://127.0.0.1:port/metrics while the job runs; 0 picks a port, which
+    `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     require_classic(spark)
     dataflow, given = _parts(topology)
     given = {**given, **(frames or {})}
     _require_frames(dataflow, given)
     find_scheduler(scheduler)
-    tasks = sum(operator.tasks for operator in dataflow.operators)
     wanted = workers_needed(plan) if plan is not None else workers
+    # A reader of a DataFrame has as many tasks as there are workers; before it is known how many, as many as wanted.
+    tasks = sum(max(1, wanted or 1) if o.one_per_worker else o.tasks for o in dataflow.operators)
     facts = gather_facts(spark, min(wanted or 1, tasks))
     count, notes = decide_workers(
         facts,
@@ -84,7 +89,7 @@ def start_topology(
         tasks_per_worker=TASKS_PER_WORKER,
         take_last_slot=take_last_slot,
     )
-    if plan is not None:
+    if plan is not None and len(facts.executors) != 1:
         # Spark decides where workers land; spare ones let the plan's shape fit, and those it does not need end at once.
         count = max(count, facts.slots - facts.busy - (0 if take_last_slot else 1))
     per_worker = TASKS_PER_WORKER if workers is None else tasks_per_worker(tasks, count)
@@ -92,7 +97,10 @@ def start_topology(
     if faults := placing.faults():
         raise InvalidInput(faults)
     settings = RunSettings(rows_max=rows_max, interval_s=interval_s)
-    order = JobOrder(dataflow, count, placing, settings, driver_host(spark.sparkContext), given, metrics, notes)
+    page = None if prometheus_port is None else (prometheus_host, prometheus_port)
+    context = spark.sparkContext
+    addresses = driver_host(context), bind_address(context)
+    order = JobOrder(dataflow, count, placing, settings, *addresses, given, metrics, notes, page)
     job = Job(spark, order)
     job.begin()
     return job
@@ -106,12 +114,6 @@ def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]
 
 def _require_frames(dataflow: Dataflow, frames: Mapping[str, object]) -> None:
     readers = [operator.name for operator in dataflow.operators if operator.one_per_worker]
-    if len(readers) > 1:
-        msg = (
-            f"topology {dataflow.name!r} reads {len(readers)} DataFrames ({', '.join(readers)}) but Spark hands one "
-            "to a stage; union or join them first, or write all but one to Parquet and read it with ps.io.files"
-        )
-        raise InvalidInput(msg)
     if set(readers) != set(frames):
         msg = f"topology {dataflow.name!r} has DataFrame sources {readers} but got DataFrames for {sorted(frames)}"
         raise InvalidInput(msg)

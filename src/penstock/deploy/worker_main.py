@@ -27,6 +27,7 @@ import pyarrow as pa
 from penstock.deploy.binding import sized
 from penstock.deploy.control import DriverGone, DriverLine
 from penstock.deploy.messages import Fault, Hello
+from penstock.deploy.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
@@ -56,7 +57,7 @@ class WorkerCall:
     location: str
     key: bytes = field(repr=False)
     loopback: bool  # executors live in the driver's process
-    frame: str | None = None  # the operator that reads what Spark hands in
+    frames: tuple[str, ...] = ()  # the operators that read what Spark hands in; several of them read tagged rows
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.barrier().mapPartitions`: sources read for themselves."""
@@ -163,8 +164,7 @@ def _work(
     listener: socket.socket,
     pulled: PulledInput | None,
 ) -> str:
-    inputs = {} if call.frame is None or pulled is None else {call.frame: pulled}
-    settings = {SETTING_INPUTS: inputs, SETTING_DELIVER: line.deliver, SETTING_JOB: call.job}
+    settings = {SETTING_INPUTS: _inputs(call.frames, pulled), SETTING_DELIVER: line.deliver, SETTING_JOB: call.job}
     node = deployment.workers[me].node
     try:
         dataflow = sized(call.dataflow, len(deployment.workers))
@@ -178,11 +178,22 @@ def _work(
     return "finished"
 
 
+def _inputs(frames: tuple[str, ...], pulled: PulledInput | None) -> dict[str, Iterator[pa.RecordBatch | None]]:
+    """What each operator that reads a DataFrame is handed."""
+    if pulled is None:
+        return {}
+    if len(frames) == 1:
+        return {frames[0]: pulled}
+    splitter = Splitter(pulled, len(frames))
+    return {name: splitter.reader(number) for number, name in enumerate(frames)}
+
+
 def _fault(error: Exception, me: int, node: str) -> Fault:
     """A user's failure, a vanished peer, or a failure of this worker itself."""
-    # A send inside a task's `emit` may find the peer gone; that is not the task's failure.
+    # A send inside a task's `emit` may find the peer gone, and a peer that gave up before we called it refuses the
+    # call; neither is a failure of this worker. A user's function may lose connections of its own.
     root = error.__cause__ if isinstance(error, TaskFault) else error
-    if isinstance(root, PeerGone | DriverGone):
+    if isinstance(root, PeerGone | DriverGone) or isinstance(error, ConnectionError):
         return Fault(me, "peer", _short(str(root)), node=node)
     trace = error.trace if isinstance(error, TaskFault) else "".join(traceback.format_exception(error))
     task = error.task if isinstance(error, TaskFault) else ""

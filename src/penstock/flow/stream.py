@@ -7,7 +7,7 @@ keyed aggregate) and whether it holds the results of windows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -20,8 +20,9 @@ from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.run.contract import ERRORS, LATE, MAIN, Build
-from penstock.run.dataflow import Grouping, Input
+from penstock.run.dataflow import AttachedSink, Grouping, Input
 from penstock.run.operators.join import LATE_RIGHT
+from penstock.run.operators.rename import Rename
 from penstock.run.operators.times import Duration, Window, parse_duration_us
 from penstock.run.operators.top import Ranking, TopAll, TopWindows
 from penstock.run.operators.union import Union
@@ -100,6 +101,22 @@ class DataStream(Transforms):
         self.topology.add_event_time(self.operator, column, parse_duration_us(lateness, f"lateness in {who}"))
         return replace(self, time_column=column, windowed=False)
 
+    def rename(self, names: Mapping[str, str], *, name: str | None = None, tasks: int = 1) -> DataStream:
+        """Columns under new names, as `withColumnsRenamed`: {old: new}; event time and keys go with their columns."""
+        who = f"rename of {self.operator!r}"
+        require_kind(names, Mapping, who, "{old name: new name, ...}")
+        require_columns(self.schema, tuple(names), who)
+        new = [names.get(column, column) for column in self.schema.names]
+        if odd := [column for column in new if not isinstance(column, str) or not column or new.count(column) > 1]:
+            msg = f"{who} makes a column {odd[0]!r}; names are text, not empty, and no two columns share one"
+            raise InvalidInput(msg)
+        fields = [field.with_name(column) for field, column in zip(self.schema, new, strict=True)]
+        schema = pa.schema(fields)
+        keys = tuple(names.get(key, key) for key in self.keys)
+        made = self.then("rename", partial(Rename, schema), {MAIN: schema}, name=name, tasks=tasks, keys=keys)
+        time_column = None if self.time_column is None else names.get(self.time_column, self.time_column)
+        return replace(made, time_column=time_column, windowed=self.windowed)
+
     def key_by(self, *columns: str) -> KeyedStream:
         """Rows with equal values in these columns belong together from here on."""
         from penstock.flow.keyed import KeyedStream
@@ -154,11 +171,19 @@ class DataStream(Transforms):
 
     # -- ends and side outputs ---------------------------------------------------------------------------------------
 
-    def sink(self, name: str, sink: Sink, tasks: int = 1) -> None:
-        """Send the rows out; see `ps.io` for where to."""
+    def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
+        """Send the rows out; see `ps.io` for where to.
+
+        Without `tasks` the sink is part of every task that produces the rows, and plans, metrics and profiles know
+        those tasks only. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own.
+        """
         require_kind(sink, Sink, f"sink {name!r}", "ps.io.collect(), parquet(path), callback(f) or discard()")
         build = partial(sink.make, self.schema)
-        self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
+        if tasks is None and self.grouping is None:
+            self.topology.attach(self.operator, AttachedSink(name, sink.kind, build, self.output))
+        else:
+            tasks = 1 if tasks is None else tasks
+            self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
 
     @property
     def late(self) -> DataStream:

@@ -5,7 +5,7 @@
     >>> lines = top.source("lines", ps.io.generator(lambda task, tasks: ["a b", "a"], "line string"))
     >>> lines.split("line").key_by("word").count().sink("out", ps.io.collect())
     >>> [operator.name for operator in top.build().operators]
-    ['lines', 'split1', 'count1', 'out']
+    ['lines', 'split1', 'count1']
 
 It collects operators as streams are written down and checks each at once, so a mistake is reported on the line that
 makes it. Operators keep the order in which they were made, which is topological, and their names: the default is
@@ -28,7 +28,8 @@ from penstock.flow.io import Source
 from penstock.flow.stream import DataStream
 from penstock.model.topology import NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import Dataflow, Input, OperatorSpec, Role
+from penstock.run.dataflow import AttachedSink, Dataflow, Input, OperatorSpec, Role
+from penstock.run.operators.attached import with_sinks
 from penstock.run.operators.event_time import with_event_time
 
 
@@ -41,6 +42,7 @@ class Topology:
         self.frames: dict[str, object] = {}  # DataFrames by source name; they stay on the driver
         self._operators: dict[str, OperatorSpec] = {}
         self._event_time: dict[str, str] = {}  # operator -> column
+        self._sinks: dict[str, list[AttachedSink]] = {}  # operator -> sinks without tasks of their own
         self._counters: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -72,16 +74,16 @@ class Topology:
         specs = list(self._operators.values())
         if not any(spec.role == "source" for spec in specs):
             faults.append(f"topology {self.name!r} has no source; begin with top.source(name, ps.io....)")
-        if not any(spec.role == "sink" for spec in specs):
+        if not self._sinks and not any(spec.role == "sink" for spec in specs):
             faults.append(f"topology {self.name!r} has no sink; end with stream.sink(name, ps.io.collect())")
         read = {given.operator for spec in specs for given in spec.inputs}
         if not faults:
             faults += [
                 f"nobody reads {spec.name!r}; give it a sink (ps.io.discard() drops its rows) or remove it"
                 for spec in specs
-                if spec.role != "sink" and spec.name not in read
+                if spec.role != "sink" and spec.name not in read and spec.name not in self._sinks
             ]
-        dataflow = Dataflow(self.name, tuple(specs))
+        dataflow = Dataflow(self.name, tuple(self._with_sinks(spec) for spec in specs))
         if not faults:
             faults += dataflow.graph().faults()
         if faults:
@@ -115,10 +117,7 @@ class Topology:
     ) -> OperatorSpec:
         """Add an operator; streams call this."""
         name = self._default_name(kind) if name is None else name
-        _require_name(name, kind)
-        if name in self._operators:
-            msg = f"topology {self.name!r} has an operator {name!r} already; names must be unique"
-            raise InvalidInput(msg)
+        self._require_free(name, kind)
         require_count(tasks, 1, TASKS_MAX, f"tasks of {kind} {name!r}")
         if len(self._operators) >= OPERATORS_MAX:
             msg = f"topology {self.name!r} has {OPERATORS_MAX} operators, which is the limit"
@@ -138,6 +137,11 @@ class Topology:
         self._operators[name] = spec
         return spec
 
+    def attach(self, operator: str, sink: AttachedSink) -> None:
+        """Add a sink that runs inside the tasks of an operator."""
+        self._require_free(sink.name, sink.kind)
+        self._sinks.setdefault(operator, []).append(sink)
+
     def add_event_time(self, operator: str, column: str, lateness_us: int) -> None:
         """Have an operator make watermarks from a column of its main output."""
         if operator in self._event_time:
@@ -154,10 +158,24 @@ class Topology:
         """An operator as it stands."""
         return self._operators[name]
 
+    def _with_sinks(self, spec: OperatorSpec) -> OperatorSpec:
+        """The operator with its sinks inside; they come last, so that they see rows as every reader does."""
+        sinks = tuple(self._sinks.get(spec.name, ()))
+        return replace(spec, build=partial(with_sinks, spec.build, sinks), sinks=sinks) if sinks else spec
+
+    def _require_free(self, name: str, kind: str) -> None:
+        _require_name(name, kind)
+        if name in self._names():
+            msg = f"topology {self.name!r} has an operator {name!r} already; names must be unique"
+            raise InvalidInput(msg)
+
+    def _names(self) -> set[str]:
+        return {*self._operators, *(sink.name for sinks in self._sinks.values() for sink in sinks)}
+
     def _default_name(self, kind: str) -> str:
         while True:
             self._counters[kind] = number = self._counters.get(kind, 0) + 1
-            if f"{kind}{number}" not in self._operators:
+            if f"{kind}{number}" not in self._names():
                 return f"{kind}{number}"
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
+from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
 from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
@@ -80,7 +80,8 @@ def _assignment_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> list[str]
     faults = [f"task {task!r} is not placed" for task in needs.load if task not in plan.assignment]
     strays = sorted(task for task in plan.assignment if task not in needs.load)
     faults += [f"task {task!r} is placed but the topology has no such task" for task in strays]
-    slots = {node.name: node.workers_max for node in cluster.nodes}
+    # Slots that nobody stated are a default for those who fill slots, not a limit of the node.
+    slots = {node.name: SLOTS_MAX if node.slots is None else node.slots for node in cluster.nodes}
     for task, (node, worker) in plan.assignment.items():
         if node not in slots:
             faults.append(f"task {task!r} is on node {node!r}, which the cluster lacks")

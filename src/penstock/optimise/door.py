@@ -23,7 +23,7 @@ from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
-from penstock.optimise.place import SCHEDULERS, find_scheduler
+from penstock.optimise.place import find_scheduler
 from penstock.optimise.workers import split_by_kway
 
 
@@ -51,6 +51,10 @@ def place(
     if faults := problem.node_name_faults():
         raise InvalidInput(faults)
     problem.require_plausible()
+    if graph.constraints:
+        from penstock.optimise.fuse.feasibility import require_no_clash
+
+        require_no_clash(problem, stream_cost=0.0)
     schedule = row.load()
     row.prepare(options)
     began = clock()
@@ -59,30 +63,11 @@ def place(
     if worker is None:
         worker, capped = split_by_kway(problem, placement.node, options)
         notes += capped
+    if graph.constraints and "constraints" not in row.looks_at:
+        told = f"{scheduler!r} does not look at constraints; that this plan keeps all {len(graph.constraints)} is luck"
+        notes += (told,)
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
-    try:
-        return _certified(graph, cluster, plan, profile, allow_overload)
-    except UnhonouredConstraints as refused:
-        if scheduler != "best":
-            raise
-        return _cheapest_that_holds(graph, cluster, profile, options, refused)
-
-
-def _cheapest_that_holds(
-    graph: OperatorGraph, cluster: Cluster, profile: Profile | None, options: Options, refused: UnhonouredConstraints
-) -> Plan:
-    """The cheapest plan of the other schedulers that keeps the constraints, which no search looks at yet."""
-    plain = Options(options.seed, options.theta, options.tasks_per_worker)
-    others = [name for name in SCHEDULERS if name != "best"]
-    plans, _ = compare(graph, cluster, others, profile=profile, options=plain)
-    holding = [plan for plan in plans if not plan.faults]
-    if not holding:
-        raise refused
-    plan = min(holding, key=lambda plan: (plan.cost, plan.inter_worker_cost))
-    told = (
-        f"taken from {plan.scheduler!r}, the cheapest plan that keeps the constraints; best does not search under them"
-    )
-    return replace(plan, scheduler="best", notes=(*plan.notes, told), seconds=sum(p.seconds for p in plans))
+    return _certified(graph, cluster, plan, profile, allow_overload)
 
 
 def compare(
@@ -149,6 +134,9 @@ def _certified(
     if not faults:
         return plan
     if broken := constraint_violations(graph, plan.assignment):
+        if "constraints" in find_scheduler(plan.scheduler).looks_at:
+            msg = f"scheduler {plan.scheduler!r} made a plan that breaks {broken[0]}; please report this"
+            raise InternalError(msg)
         raise UnhonouredConstraints(plan.scheduler, broken)
     if set(find_scheduler(plan.scheduler).looks_at) >= {"cpu", "memory", "bandwidth"}:
         msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
-from penstock.reproduce import ischeduler_figures, t3_figures, turbostream_fig8
+from penstock.reproduce import balance_depth, balance_sweeps, ischeduler_figures, t3_figures, turbostream_fig8
+from penstock.reproduce.balance_item import FULL, BalanceItem, Scale
+from penstock.reproduce.cola_table1 import TableItem
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
@@ -18,11 +20,20 @@ from penstock.reproduce.turbostream_fig8 import TransportFigure
 
 __all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
-_ALL: tuple[Item | TransportFigure, ...] = (*t3_figures.ITEMS, *ischeduler_figures.ITEMS, *turbostream_fig8.ITEMS)
-ITEMS: dict[str, Item | TransportFigure] = {item.name: item for item in _ALL}
+Reproducible = Item | TransportFigure | BalanceItem | TableItem
+
+_BALANCE = sorted((*balance_depth.ITEMS, *balance_sweeps.ITEMS), key=lambda item: int(item.name.partition("fig")[2]))
+_ALL: tuple[Reproducible, ...] = (
+    *t3_figures.ITEMS,
+    *ischeduler_figures.ITEMS,
+    *turbostream_fig8.ITEMS,
+    *_BALANCE,
+    TableItem(),
+)
+ITEMS: dict[str, Reproducible] = {item.name: item for item in _ALL}
 
 
-def find_item(name: str) -> Item | TransportFigure:
+def find_item(name: str) -> Reproducible:
     """The item of that name, or InvalidInput listing the known ones."""
     if name not in ITEMS:
         raise InvalidInput.unknown_name(kind="item", name=name, known=ITEMS)
@@ -37,6 +48,7 @@ def reproduce(
     place: Place | None = None,
     sizes: Sequence[int] = PUBLISHED_SIZES,
     repeats: int = REPEATS,
+    scale: Scale = FULL,
 ) -> list[Report]:
     """Run the named items (none: all of them), sharing measurements; several also get an index.md."""
     items = [find_item(name) for name in dict.fromkeys(names or ITEMS)]
@@ -50,6 +62,8 @@ def reproduce(
 
         if isinstance(item, Item):
             reports.append(item.run(out_dir, within, sizes=sizes, measurements=measurements))
+        elif isinstance(item, BalanceItem):
+            reports.append(item.run(out_dir, within, scale=scale))
         else:
             reports.append(item.run(out_dir, within))
     if len(reports) > 1:

@@ -48,6 +48,9 @@ class Outputs(Protocol):
     def watermark(self, time_us: int) -> None:
         """Promise that no later row of the main output is older than this event time."""
 
+    def arrived(self) -> None:
+        """Say that rows have reached the end of their way, at a sink inside the task: latency is metered here."""
+
 
 class Task:
     """One instance of an operator. Subclasses override what they need; the defaults pass everything on."""

@@ -37,6 +37,16 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachedSink:
+    """A sink without tasks of its own: it runs inside every task of the operator whose rows it takes."""
+
+    name: str
+    kind: str
+    build: Build
+    output: str = MAIN
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """One operator: how many tasks, what they read, what they emit, and how to make one."""
 
@@ -51,6 +61,7 @@ class OperatorSpec:
     bounded: bool = True  # sources: whether it ends by itself
     one_per_worker: bool = False  # DataFrame sources: Spark hands one partition to every worker
     load: float = 1.0  # declared, until a profile has measured it
+    sinks: tuple[AttachedSink, ...] = ()  # already part of what `build` makes; listed for who looks for results
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,17 @@ class Dataflow:
     def bounded(self) -> bool:
         """Whether every source ends by itself."""
         return all(operator.bounded for operator in self.operators if operator.role == "source")
+
+    def sinks(self) -> dict[str, tuple[Build, pa.Schema]]:
+        """Every sink, with tasks of its own or attached: how to make one, and the schema of the rows that it takes."""
+        found: dict[str, tuple[Build, pa.Schema]] = {}
+        for operator in self.operators:
+            if operator.role == "sink":
+                read = operator.inputs[0]
+                found[operator.name] = operator.build, self.operator(read.operator).outputs[read.output]
+            for sink in operator.sinks:
+                found[sink.name] = sink.build, operator.outputs[sink.output]
+        return found
 
     def depths(self) -> dict[str, int]:
         """Longest distance of each operator from a source."""

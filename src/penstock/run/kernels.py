@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 PARTS_MAX = 1 << 20
-SPREAD_ROWS_MIN = 32  # per part: fewer are not worth the parts' own cost
+SPREAD_ROWS_MIN = 512  # per part: fewer are not worth the parts' own cost
 
 
 def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.run.dataflow import Dataflow
-from penstock.run.machine import EdgeLayout, TaskLayout, WorkerLayout
+from penstock.run.instructions import EdgeLayout, TaskLayout, WorkerLayout
 
 WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges
 WINDOW_BYTES_MIN = 16 * 1024
@@ -21,7 +21,9 @@ class RunSettings:
     """How a job moves data; the same on every worker."""
 
     rows_max: int = 4096
+    linger_ms: float = 0.0  # how long a batch below rows_max waits for others on each edge; 0: it goes on at once
     window_bytes: int | None = None  # per edge; None: shared out of WORKER_BYTES
+    metered: bool = True  # False: nothing is counted, for measuring what counting costs
     interval_s: float = 1.0  # between two rows of the metric log
     transport: str = "socket"
 
@@ -81,6 +83,7 @@ def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings
         ),
         tuple(EdgeLayout(number.get(e.source), number.get(e.target), e.port, window) for e in edges),
         settings.rows_max,
+        int(settings.linger_ms * 1000),
     )
     others = {
         i: worker_of[edge.target if edge.source in number else edge.source]

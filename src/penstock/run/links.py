@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock._core import PreparedImage
 from penstock.run.channel.protocol import Channel, ChannelStatistics, PeerGone
 from penstock.run.channel.socket import SocketChannel, accept, connect
 from penstock.run.wire import Frame, Kind
@@ -88,6 +89,14 @@ class Links:
         channel = self._channels[self._peer_of[edge]]
         waited = channel.wants_write
         size = channel.send_batch(edge, batch, origin_ns)
+        self._watch_writes(channel, waited)
+        return size
+
+    def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
+        """Send rows whose image has been prepared; how many bytes the receiver will count against its window."""
+        channel = self._channels[self._peer_of[edge]]
+        waited = channel.wants_write
+        size = channel.send_image(edge, image, origin_ns)
         self._watch_writes(channel, waited)
         return size
 

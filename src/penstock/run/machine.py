@@ -12,7 +12,14 @@ queue per worker pair, which a single blocked task clogs for all.
 
 Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low. A run takes everything
 that waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data
-that came before them on the same edge.
+that came before them on the same edge. Where nothing waits for the target of a local edge and it may send, a batch need
+not be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
+
+Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
+worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
+long, whatever the load. Without it batches go on at once, until the worker has had no moment of rest for a while:
+then small ones wait up to BUSY_LINGER_US, and no longer than there is other work; who is behind anyway loses nothing.
+Watermarks wait with the data before them; an end waits for nothing.
 """
 
 from __future__ import annotations
@@ -22,86 +29,23 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
+from penstock.run.instructions import (
+    Advance,
+    Done,
+    Finish,
+    Instruction,
+    Poll,
+    Run,
+    Send,
+    TaskLayout,
+    Wait,
+    Wake,
+    WorkerLayout,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class EdgeLayout:
-    """One pair of tasks. An end that is not on this worker is None."""
-
-    source: int | None
-    target: int | None
-    port: int = 0  # the target's input that the edge feeds
-    window: int = 1 << 20  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLayout:
-    """One task of this worker."""
-
-    name: str
-    depth: int  # distance from the sources in operators
-    is_source: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLayout:
-    """The part of the job that one worker runs; tasks and edges are numbered within it."""
-
-    tasks: tuple[TaskLayout, ...]
-    edges: tuple[EdgeLayout, ...]
-    rows_max: int = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Give a task the batches that wait for it, by input."""
-
-    task: int
-    inputs: tuple[tuple[int, tuple[object, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """Ask a source for more."""
-
-    task: int
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Tell a task that event time has moved."""
-
-    task: int
-    watermark_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """A time that a task asked for has come."""
-
-    task: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """All inputs of a task have ended."""
-
-    task: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing can run until an event comes, or until this time."""
-
-    until_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Every task has finished."""
-
-
-Instruction = Run | Poll | Advance | Wake | Finish | Wait | Done
+BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
+BUSY_LINGER_US = 1_000
+BUSY_SMALL = 8  # while busy, batches below this fraction of rows_max are held
 
 
 @dataclass(slots=True)
@@ -115,12 +59,25 @@ class _Task:
     blocked_since_us: int = 0
     blocked_us: int = 0  # how long it has been unable to run for want of credit
     queued: bool = False  # in the ready heap
+    run_at_us: int = 0  # inbox entries before this time are held, unless they are many
+    inbox_rows: int = 0
     watermark_us: int = BEFORE_TIME_US
     told_us: int = BEFORE_TIME_US
     wake_at_us: int | None = None
     poll_at_us: int | None = None  # sources: not before this time
     source_ended: bool = False
     finished: bool = False
+
+
+@dataclass(slots=True)
+class _Held:
+    """What waits to be sent on one edge to another worker."""
+
+    send_at_us: int
+    payloads: list[object] = field(default_factory=list)
+    rows: int = 0
+    watermark_us: int | None = None
+    ended: bool = False
 
 
 _MARK = object()  # payloads of inbox entries that are no data
@@ -156,6 +113,11 @@ class Machine:
             for t, task in enumerate(layout.tasks)
         ]
         self._ready: list[tuple[int, int]] = []
+        self._targets = [edge.target for edge in layout.edges]
+        self._patience_us = layout.linger_us  # how long small batches are held just now
+        self._small = layout.rows_max  # and which are small
+        self._rested_us: int | None = None
+        self._held: dict[int, _Held] = {}  # outbound edges, where batches linger
         self._now_us = 0
         self._alarm_us = END_OF_TIME_US  # no task asked to be woken before this
         self._unfinished = len(self._tasks)
@@ -184,22 +146,46 @@ class Machine:
 
     def emitted(self, edge: int, payload: object, size: int, rows: int) -> None:
         """A task has produced a batch for one of its output edges; local ones are delivered here and now."""
-        before = self._outstanding[edge]
-        window = self._edges[edge].window
-        self._outstanding[edge] = before + size
-        source = self._edges[edge].source
-        if source is not None and before < window <= before + size:
-            task = self._tasks[source]
-            task.blocked += 1
-            if task.blocked == 1:
-                task.blocked_since_us = self._now_us
-        if self._edges[edge].target is not None:
+        self._draw(edge, size)
+        if self._targets[edge] is not None:
             self._deliver(edge, payload, size, rows)
 
+    def passes(self, edge: int, rows: int) -> bool:
+        """Whether a batch for this edge may go straight to its target: local, nothing waits before it, it may send."""
+        target = self._targets[edge]
+        if target is None or (self._patience_us and rows < self._small):
+            return False
+        task = self._tasks[target]
+        return not task.inbox and not task.blocked
+
+    def holds(self, edge: int, rows: int = 0) -> bool:
+        """Whether a batch (or, without rows, a mark) for an edge to another worker is to be held instead of sent."""
+        return edge in self._held or 0 < rows < self._small * bool(self._patience_us)
+
+    def hold(self, edge: int, payload: object, size: int, rows: int) -> None:
+        """Keep a batch for another worker until `Send`; it counts as sent."""
+        self._draw(edge, size)
+        held = self._held.get(edge)
+        if held is None:
+            held = self._held[edge] = _Held(self._now_us + self._patience_us)
+        held.payloads.append(payload)
+        held.rows += rows
+        if held.rows >= self.layout.rows_max:
+            held.send_at_us = 0
+
+    def sent(self, edge: int, counted: int, size: int) -> None:
+        """What was held has been sent and takes so many bytes at the receiver, not what it was counted as here."""
+        if size > counted:
+            self._draw(edge, size - counted)
+        elif size < counted:
+            self._release(edge, counted - size)
+
     def emitted_watermark(self, edge: int, time_us: int) -> None:
-        """A task has passed a watermark on; on outbound edges the loop sends it."""
+        """A task has passed a watermark on; on outbound edges the loop sends it, unless it is held here."""
         if self._edges[edge].target is not None:
             self._deliver(edge, _MARK, 0, time_us)
+        elif edge in self._held:
+            self._held[edge].watermark_us = time_us
 
     def polled(self, task: int, ended: bool, wait_until_us: int | None) -> None:
         """What a source said."""
@@ -230,24 +216,68 @@ class Machine:
             for edge in state.outputs:
                 if self._edges[edge].target is not None:
                     self._deliver(edge, _END, 0, 0)
+                elif edge in self._held:
+                    self._held[edge].ended = True
+                    self._held[edge].send_at_us = 0
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def next(self, now_us: int) -> Instruction:
         """What to do now."""
         self._now_us = now_us
+        if not self.layout.linger_us:
+            self._feel_busy(now_us)
+        while True:
+            instruction = self._next(now_us)
+            if type(instruction) is not Wait or self.layout.linger_us or not self._let_go():
+                return instruction
+
+    def _feel_busy(self, now_us: int) -> None:
+        """Small batches are held only after a while without rest."""
+        if self._rested_us is None or now_us < self._rested_us:
+            self._rested_us = now_us
+        busy = now_us - self._rested_us > BUSY_AFTER_US
+        self._patience_us = BUSY_LINGER_US if busy else 0
+        self._small = self.layout.rows_max // BUSY_SMALL
+
+    def _let_go(self) -> bool:
+        """Rest has come: nothing is held any longer; whether anything was."""
+        self._rested_us = None  # until it is asked again
+        self._patience_us = 0
+        late = [t for t, task in enumerate(self._tasks) if task.inbox and task.run_at_us and not task.blocked]
+        for t in late:
+            self._tasks[t].run_at_us = 0
+            self._consider(t)
+        for held in self._held.values():
+            held.send_at_us = 0
+        return bool(late or self._held)
+
+    def _next(self, now_us: int) -> Instruction:
+        if self._held:
+            send = self._due_send(now_us)
+            if send is not None:
+                return send
         if not self._unfinished:
             return Done()
-        self._wake_sleepers(now_us)
-        while self._ready:
-            _, t = heapq.heappop(self._ready)
-            task = self._tasks[t]
+        if now_us >= self._alarm_us:
+            self._wake_sleepers(now_us)
+        ready, tasks = self._ready, self._tasks
+        while ready:
+            t = heapq.heappop(ready)[1]
+            task = tasks[t]
             task.queued = False
             if task.finished or task.blocked:
                 continue  # comes back with the credit
             instruction = self._instruction(t, task, now_us)
             if instruction is not None:
-                self._consider(t)
+                # A source comes back with `polled`; whoever has no inbox, mark or end left, with the next delivery.
+                if (
+                    task.inbox
+                    or task.watermark_us > task.told_us
+                    or not task.open_inputs
+                    or task.wake_at_us is not None
+                ):
+                    self._consider(t)
                 return instruction
         return Wait(self._earliest())
 
@@ -283,7 +313,7 @@ class Machine:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _instruction(self, t: int, task: _Task, now_us: int) -> Instruction | None:
-        if task.inbox:
+        if task.inbox and (not task.run_at_us or task.run_at_us <= now_us):
             inputs = self._take(task)
             if inputs:
                 return Run(t, inputs)
@@ -306,11 +336,14 @@ class Machine:
         room = self.layout.rows_max
         batches: dict[int, list[object]] = {}
         inbox = task.inbox
+        marked = False
         while inbox:
             edge, payload, size, rows = inbox[0]
             if payload is _MARK:
+                marked = True
                 self._edge_watermark[edge] = max(self._edge_watermark[edge], rows)
             elif payload is _END:
+                marked = True
                 self._edge_ended[edge] = True
                 self._edge_watermark[edge] = END_OF_TIME_US
                 task.open_inputs -= 1
@@ -321,8 +354,10 @@ class Machine:
                 batches.setdefault(self._edges[edge].port, []).append(payload)
                 self._return(edge, size)
             inbox.popleft()
-        task.watermark_us = max(task.watermark_us, min((self._edge_watermark[e] for e in task.inputs), default=0))
-        return tuple((port, tuple(payloads)) for port, payloads in batches.items())
+        task.run_at_us = 0  # what is left has waited long enough
+        if marked:
+            task.watermark_us = max(task.watermark_us, min(self._edge_watermark[e] for e in task.inputs))
+        return tuple([(port, tuple(payloads)) for port, payloads in batches.items()])
 
     def _return(self, edge: int, size: int) -> None:
         """Give the credit back: at once on a local edge, through the loop on an inbound one."""
@@ -330,6 +365,16 @@ class Machine:
             self.grants[edge] = self.grants.get(edge, 0) + size
         else:
             self._release(edge, size)
+
+    def _draw(self, edge: int, size: int) -> None:
+        before = self._outstanding[edge]
+        self._outstanding[edge] = before + size
+        layout = self._edges[edge]
+        if layout.source is not None and before < layout.window <= before + size:
+            task = self._tasks[layout.source]
+            task.blocked += 1
+            if task.blocked == 1:
+                task.blocked_since_us = self._now_us
 
     def _release(self, edge: int, size: int) -> None:
         before = self._outstanding[edge]
@@ -344,12 +389,38 @@ class Machine:
                 self._consider(source)
 
     def _deliver(self, edge: int, payload: object, size: int, rows: int) -> None:
-        target = self._edges[edge].target
+        target = self._targets[edge]
         if target is None:
             msg = f"edge {edge} does not end on this worker"
             raise ValueError(msg)
-        self._tasks[target].inbox.append((edge, payload, size, rows))
-        self._consider(target)
+        task = self._tasks[target]
+        if self._patience_us or task.run_at_us:
+            self._linger(task, edge, payload, rows)
+        task.inbox.append((edge, payload, size, rows))
+        if not task.queued:
+            self._consider(target)
+
+    # -- linger ------------------------------------------------------------------------------------------------------
+
+    def _linger(self, task: _Task, edge: int, payload: object, rows: int) -> None:
+        """When a task is to run whose inbox this entry joins; what comes from another worker was held there."""
+        was_empty = not task.inbox
+        if payload is _END or (payload is _MARK and was_empty):
+            task.run_at_us = 0
+        elif payload is not _MARK:
+            task.inbox_rows = rows if was_empty else task.inbox_rows + rows
+            if self._edges[edge].source is None or rows >= self._small or task.inbox_rows >= self.layout.rows_max:
+                task.run_at_us = 0
+            elif was_empty:
+                task.run_at_us = self._now_us + self._patience_us
+                self._alarm_us = min(self._alarm_us, task.run_at_us)
+
+    def _due_send(self, now_us: int) -> Send | None:
+        for edge, held in self._held.items():
+            if held.send_at_us <= now_us:
+                del self._held[edge]
+                return Send(edge, tuple(held.payloads), held.watermark_us, held.ended)
+        return None
 
     def _consider(self, t: int) -> None:
         """Queue a task that may have something to do; `next` finds out whether it has."""
@@ -359,25 +430,21 @@ class Machine:
             heapq.heappush(self._ready, (-task.layout.depth, t))
 
     def _wake_sleepers(self, now_us: int) -> None:
-        if now_us < self._alarm_us:
-            return
         self._alarm_us = END_OF_TIME_US
         for t, task in enumerate(self._tasks):
-            due = (task.wake_at_us is not None and task.wake_at_us <= now_us) or (
-                task.poll_at_us is not None and task.poll_at_us <= now_us
-            )
-            if due:
+            times = _times(task)
+            if any(at <= now_us for at in times):
                 self._consider(t)
-            for at in (task.wake_at_us, task.poll_at_us):
-                if at is not None and at > now_us and not task.finished:
-                    self._alarm_us = min(self._alarm_us, at)
+            if not task.finished:
+                self._alarm_us = min(self._alarm_us, min((at for at in times if at > now_us), default=END_OF_TIME_US))
 
     def _earliest(self) -> int | None:
-        times = [
-            at
-            for task in self._tasks
-            if not task.finished and not task.blocked
-            for at in (task.wake_at_us, task.poll_at_us)
-            if at is not None
-        ]
+        times = [at for task in self._tasks if not task.finished and not task.blocked for at in _times(task)]
+        times += [held.send_at_us for held in self._held.values()]
         return min(times, default=None)
+
+
+def _times(task: _Task) -> list[int]:
+    """Every time at which a task wants something."""
+    held_until = task.run_at_us if task.inbox and task.run_at_us else None
+    return [at for at in (task.wake_at_us, task.poll_at_us, held_until) if at is not None]

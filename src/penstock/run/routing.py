@@ -55,24 +55,32 @@ class Router:
         self._turns = tuple(nearest)
         # Senders begin at different targets, or the first target would get every sender's first batch.
         self._turn = self.index % len(self._turns)
+        self.only = self._only()
         self._sent = np.zeros(len(targets), dtype=np.int64)  # rows; partial key weighs them
+
+    def _only(self) -> int | None:
+        """The target that gets every batch whole, where there is one."""
+        kind = self.grouping.kind
+        if kind == "direct":
+            return None
+        if len(self.targets) == 1 or kind == "global":
+            return 0
+        return self._turns[0] if len(self._turns) == 1 and kind in {"shuffle", "local-or-shuffle"} else None
 
     def route(self, batch: pa.RecordBatch) -> Routed:
         """The batch's rows by position in the list of targets; nothing for an empty batch."""
         if batch.num_rows == 0:
             return []
+        if self.only is not None:
+            return [(self.only, batch)]
         kind = self.grouping.kind
-        if kind == "all":
-            return [(position, batch) for position in range(len(self.targets))]
-        if len(self.targets) == 1 and kind != "direct":
-            return [(0, batch)]
         match kind:
+            case "all":
+                return [(position, batch) for position in range(len(self.targets))]
             case "shuffle" | "local-or-shuffle":
                 return self._by_turns(batch)
             case "fields":
                 return _numbered(kernels.partition(batch, self.grouping.columns, len(self.targets)))
-            case "global":
-                return [(0, batch)]
             case "direct":
                 return self._direct(batch)
             case "partial-key":

@@ -10,20 +10,38 @@ The schema of an edge is known to both ends from the dataflow, so a batch travel
 image: the ring has it written into its own memory (`prepare`, then `write_at`), the socket gathers it from the batch's
 buffers. Both ends count an image's bytes against the edge's window, whatever the transport adds. Nothing is unpickled,
 and everything is checked that could lead outside the bytes. An epoch marker has its kind reserved.
+
+Rows that a grouping sends to many tasks become one image for each (`route_by_key`, `route_by_target`) without a batch
+for each in between: the rows are gathered when an image is written, straight into the place where it stays.
+
+A frame is a head of 64 bytes, as long as a buffer's alignment, and an image or nothing:
+
+    bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
+    byte  4      kind                              bytes 12-15  rows
+    bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit or epoch
+
 Decision: docs/decisions/0015-batch-images.md.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock import _core
 from penstock.errors import InvalidInput
-from penstock.run.layouts import Recent
+from penstock.run import kernels
+from penstock.run.layouts import Recent, layout_of, position
+
+HEADER = struct.Struct("<IB3xIIq40x")
+BODY_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Kind(IntEnum):
@@ -83,6 +101,26 @@ class WireFault(InvalidInput):
     """Bytes from another worker that are no frame or no image; the connection cannot be used any more."""
 
 
+def pack(kind: Kind, edge: int, rows: int = 0, value: int = 0, body_length: int = 0) -> bytes:
+    """The head of a frame, for transports that are written in Python."""
+    return HEADER.pack(body_length, kind, edge, rows, value)
+
+
+def unpack(head: object, body: object, edges: int) -> BufferFrame:
+    """A frame from its head and its body; refused where it is none of this job's."""
+    length, kind, edge, rows, value = HEADER.unpack_from(head)  # type: ignore[arg-type] # any buffer
+    if not Kind.DATA <= kind <= Kind.EPOCH:
+        msg = f"a frame of unknown kind {kind} arrived; the peer speaks another version"
+        raise WireFault(msg)
+    if edge >= edges:
+        msg = f"a frame names edge {edge}; this job has {edges}"
+        raise WireFault(msg)
+    if length > BODY_BYTES_MAX or length % 64 or (length > 0) != (kind == Kind.DATA):
+        msg = f"a frame of kind {kind} claims {length} bytes; the limit is {BODY_BYTES_MAX} in multiples of 64"
+        raise WireFault(msg)
+    return BufferFrame(kind, edge, rows, value, length, body if length else None)
+
+
 def _codec(schema: pa.Schema) -> _core.ImageCodec:
     return _core.ImageCodec(schema.__arrow_c_schema__(), schema)
 
@@ -93,6 +131,43 @@ codec_of: Recent[_core.ImageCodec] = Recent(_codec)
 def prepare(batch: pa.RecordBatch) -> _core.PreparedImage:
     """The batch's image, measured and ready to be written; holds the batch's buffers."""
     return codec_of(batch.schema).prepare(batch)
+
+
+Routed = list[tuple[int, _core.PreparedImage]]
+
+
+def route_by_key(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> Routed:
+    """An image for each part that gets rows by the hash of some columns: `kernels.partition` without its batches."""
+    layout = _key_layout(batch.schema, tuple(columns))
+    if layout is None:
+        return route_by_target(batch, _parts_of(kernels.hash_rows(batch, columns), parts), parts)
+    return _numbered(codec_of(batch.schema).route_by_key(layout[0], batch, layout[1], parts))
+
+
+def route_by_target(batch: pa.RecordBatch, targets: npt.NDArray[np.uint32], parts: int) -> Routed:
+    """An image for each part that gets rows; `targets` says for each row which."""
+    return _numbered(codec_of(batch.schema).route_by_target(batch, np.ascontiguousarray(targets, np.uint32), parts))
+
+
+def _numbered(images: Sequence[_core.PreparedImage | None]) -> Routed:
+    return [(part, image) for part, image in enumerate(images) if image is not None]
+
+
+def _layout_for(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[_core.Layout, list[int]] | None:
+    """What the core needs to hash these columns, or None where pyarrow has to make them plain first."""
+    indices = [position(schema, name, "route") for name in columns]
+    known = layout_of(schema)
+    return (known.layout, indices) if all(known.reads(index) for index in indices) else None
+
+
+_key_layout: Recent[tuple[_core.Layout, list[int]] | None] = Recent(_layout_for)
+
+
+def _parts_of(hashes: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.uint32]:
+    """(hash * parts) >> 64, in halves that do not overflow."""
+    low, high = hashes & np.uint64(0xFFFFFFFF), hashes >> np.uint64(32)
+    count, half = np.uint64(parts), np.uint64(32)
+    return ((high * count + ((low * count) >> half)) >> half).astype(np.uint32)
 
 
 def write_image(batch: pa.RecordBatch) -> pa.Buffer:

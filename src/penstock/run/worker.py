@@ -7,28 +7,32 @@ timeout of that call, so an idle worker burns nothing. Task functions run here, 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
-from penstock.run.contract import MAIN, SourceTask, TaskContext
+from penstock.run.contract import SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
+from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, Run, Send, Wait, Wake
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
 from penstock.run.links import Links, WorkerPlace
-from penstock.run.machine import Advance, Done, Finish, Machine, Poll, Run, Wait, Wake
-from penstock.run.meters import Meters
-from penstock.run.routing import Router
+from penstock.run.machine import Machine
+from penstock.run.meters import Meters, Unmetered
+from penstock.run.outputs import Packet, TaskOutputs, out_streams
 from penstock.run.wire import Frame, Kind, unpack_batch
 
-LOOK_EVERY_NS = 50_000  # look at the descriptors at least this often while tasks keep the loop busy
+LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
+CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
 GRANT_FRACTION = 4  # credit goes back when a quarter of the window has been taken, or when there is nothing else to do
 
 
@@ -70,44 +74,6 @@ class Cancelled(PenstockError):
     """The driver asked this worker to end at once."""
 
 
-class Packet(NamedTuple):
-    """A batch on its way, and when the oldest of its rows left its source."""
-
-    batch: pa.RecordBatch
-    origin_ns: int
-
-
-@dataclass(slots=True)
-class OutStream:
-    """Where one output of one task goes: a router, and the machine's edge for each of its targets."""
-
-    router: Router
-    edges: list[int]
-
-
-class TaskOutputs:
-    """What a task emits, routed while it runs."""
-
-    def __init__(self, worker: Worker, task: int, streams: Mapping[str, Sequence[OutStream]]) -> None:
-        self._worker, self._task, self._streams = worker, task, streams
-        self.origin_ns = 0
-
-    def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
-        """Route a batch to everyone who reads this output."""
-        if batch.num_rows == 0:
-            return
-        self._worker.meters.tuples_out[self._task] += batch.num_rows
-        for stream in self._streams.get(output, ()):
-            for position, part in stream.router.route(batch):
-                self._worker.push(self._task, stream.edges[position], Packet(part, self.origin_ns))
-
-    def watermark(self, time_us: int) -> None:
-        """Pass event time on to every reader of the main output."""
-        for stream in self._streams.get(MAIN, ()):
-            for edge in stream.edges:
-                self._worker.push_watermark(edge, time_us)
-
-
 class Worker:
     """One worker process of one job, from the first connection to the last goodbye."""
 
@@ -124,14 +90,20 @@ class Worker:
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node
         self._links = _links(dataflow, share, me)
-        self.meters = Meters(me, self._node, share.tasks, [(edge.source, edge.target) for edge in share.edges])
+        self.meters = (Meters if deployment.settings.metered else Unmetered)(
+            me, self._node, share.tasks, [(edge.source, edge.target) for edge in share.edges]
+        )
         self._specs = [dataflow.operator(task.rpartition("/")[0]) for task in share.tasks]
         self._schemas = [dataflow.operator(e.source.rpartition("/")[0]).outputs[e.output] for e in share.edges]
         self._tasks = [spec.build() for spec in self._specs]
-        self._outputs = [TaskOutputs(self, t, _streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
+        self._outputs = [TaskOutputs(self, t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
+        self._is_sink = [spec.role == "sink" for spec in self._specs]
+        self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
+        self._alarm = Alarm()
+        self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
-        self._looked_ns = 0
+        self._last_us = self._look_at_us = 0
         self._report_at_us = 0
 
     def run(self, listener: socket.socket, key: bytes) -> None:
@@ -147,34 +119,65 @@ class Worker:
                 with contextlib.suppress(Exception):  # the first error is the one that counts
                     task.close()
             self._links.close()
+            self._alarm.close()
             listener.close()
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
 
+    def pass_on(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """Call the next task at once where nothing waits before it, or else queue or send the batch."""
+        if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows):
+            layout = self._share.layout.edges[edge]
+            self.meters.passed(task, edge, batch, rows)
+            self._deep += 1
+            self._process(layout.target, layout.port, batch, rows, origin_ns)  # type: ignore[arg-type] # it is local
+            self._deep -= 1
+        else:
+            self.push(task, edge, Packet(batch, origin_ns))
+
     def push(self, task: int, edge: int, packet: Packet) -> None:
         """Send a routed batch along one of the machine's edges."""
-        rows = packet.batch.num_rows
-        if self._share.layout.edges[edge].target is None:
+        rows, machine = packet.batch.num_rows, self._machine
+        if self._share.layout.edges[edge].target is not None:
+            size = packet.batch.nbytes
+            machine.emitted(edge, packet, size, rows)
+        elif machine.holds(edge, rows):
+            size = packet.batch.nbytes
+            machine.hold(edge, packet, size, rows)
+        else:
             # Both ends must count the same bytes, or credit would leak: the frame's, not either side's buffers.
             size = self._links.send_batch(self._share.edges[edge].number, packet.batch, packet.origin_ns)
-        else:
-            size = packet.batch.nbytes
-        meters = self.meters
-        meters.bytes_out[task] += size
-        meters.edge_tuples[edge] += rows
-        meters.edge_bytes[edge] += size
-        self._machine.emitted(edge, packet, size, rows)
+            machine.emitted(edge, packet, size, rows)
+        self.meters.sent(task, edge, rows, size)
 
     def push_watermark(self, edge: int, time_us: int) -> None:
         """Send event time along one of the machine's edges."""
+        held = self._machine.holds(edge)
         self._machine.emitted_watermark(edge, time_us)
-        if self._share.layout.edges[edge].target is None:
+        if self._share.layout.edges[edge].target is None and not held:
             self._links.send_mark(Kind.WATERMARK, self._share.edges[edge].number, time_us)
+
+    def arrived(self, task: int, origin_ns: int) -> None:
+        """Meter the latency of rows that have reached a sink."""
+        self.meters.arrived(task, (time.time_ns() - origin_ns) // 1000)
+
+    def _send_held(self, held: Send) -> None:
+        """Send the batches that lingered on an edge as one, and what was to follow them."""
+        packets: Sequence[Packet] = held.payloads  # type: ignore[assignment] # the machine does not look into payloads
+        number = self._share.edges[held.edge].number
+        batch, origin_ns = _joined(packets)
+        size = self._links.send_batch(number, batch, origin_ns)
+        self._machine.sent(held.edge, sum(packet.batch.nbytes for packet in packets), size)
+        if held.watermark_us is not None:
+            self._links.send_mark(Kind.WATERMARK, number, held.watermark_us)
+        if held.ended:
+            self._links.send_mark(Kind.END, number)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def _open_tasks(self) -> None:
         settings = self._deployment.settings
+        self.meters.start(_now_us())
         for t, task in enumerate(self._tasks):
             spec, index = self._specs[t], int(self._share.tasks[t].rpartition("/")[2])
             with self._charged(t):
@@ -184,98 +187,139 @@ class Worker:
                     )
                 )
             self._machine.wants_wake(t, task.wake_at())
+        self._links.watch(self._alarm.fileno())
         if self._control is not None:
             self._links.watch(self._control.fileno())
-        self.meters.started_us = _now_us()
         self._report_at_us = self.meters.started_us + int(settings.interval_s * 1e6)
 
     def _loop(self) -> None:
+        machine = self._machine
         while True:
             now_us = _now_us()
-            if now_us >= self._report_at_us:
-                self._report(now_us)
-            match self._machine.next(now_us):
-                case Run(task=t, inputs=inputs):
-                    self._run(t, inputs)
-                case Poll(task=t):
-                    self._poll(t, now_us)
-                case Advance(task=t, watermark_us=watermark_us):
-                    with self._charged(t):
-                        self._tasks[t].advance(watermark_us, self._outputs[t])
-                    self._machine.wants_wake(t, self._tasks[t].wake_at())
-                case Wake(task=t):
-                    with self._charged(t):
-                        self._tasks[t].wake(now_us, self._outputs[t])
-                    self._machine.wants_wake(t, self._tasks[t].wake_at())
-                case Finish(task=t):
-                    self._finish(t)
-                case Wait(until_us=until_us):
-                    self._return_credit(all_of_it=True)
-                    until_us = self._report_at_us if until_us is None else min(until_us, self._report_at_us)
-                    self._look(max(0, until_us - _now_us()) / 1e6)
-                    continue
-                case Done():
-                    return
-            if self._machine.grants:
-                self._return_credit(all_of_it=False)
-            if time.monotonic_ns() - self._looked_ns > LOOK_EVERY_NS:
+            if not self._last_us <= now_us < self._look_at_us:  # also when the clock was set back
                 self._look(0.0)
+                self.meters.settle()
+                if now_us >= self._report_at_us:
+                    self._report(now_us)
+            self._last_us = now_us
+            instruction = machine.next(now_us)
+            kind = type(instruction)
+            if kind is Run:
+                self._run(instruction)  # type: ignore[arg-type] # said above
+            elif kind is Poll:
+                self._poll(instruction.task, now_us)  # type: ignore[union-attr] # said above
+            elif kind is Wait:
+                self._wait(instruction.until_us)  # type: ignore[union-attr] # said above
+                continue
+            elif kind is Done:
+                return
+            else:
+                self._seldom(instruction, now_us)
+            if machine.grants:
+                self._return_credit(all_of_it=False)
 
-    def _run(self, t: int, inputs: Sequence[tuple[int, tuple[object, ...]]]) -> None:
-        task, outputs, is_sink = self._tasks[t], self._outputs[t], self._specs[t].role == "sink"
-        with self._charged(t):
-            for port, payloads in inputs:
-                packets: list[Packet] = payloads  # type: ignore[assignment] # the machine does not look into payloads
-                batches = [packet.batch for packet in packets]
-                batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-                outputs.origin_ns = min(packet.origin_ns for packet in packets)
-                self.meters.tuples_in[t] += batch.num_rows
-                task.process(batch, port, outputs)
-                if is_sink:
-                    now_ns = time.time_ns()
-                    for packet in packets:
-                        self.meters.arrived(t, (now_ns - packet.origin_ns) // 1000)
-        self._machine.wants_wake(t, task.wake_at())
+    def _wait(self, until_us: int | None) -> None:
+        self._return_credit(all_of_it=True)
+        until_us = self._report_at_us if until_us is None else min(until_us, self._report_at_us)
+        self._look(max(0, until_us - _now_us()) / 1e6)
+
+    def _seldom(self, instruction: Instruction, now_us: int) -> None:
+        """Instructions that do not come with every batch."""
+        match instruction:
+            case Advance(task=t, watermark_us=watermark_us):
+                with self._charged(t):
+                    self._tasks[t].advance(watermark_us, self._outputs[t])
+                self._machine.wants_wake(t, self._tasks[t].wake_at())
+            case Wake(task=t):
+                with self._charged(t):
+                    self._tasks[t].wake(now_us, self._outputs[t])
+                self._machine.wants_wake(t, self._tasks[t].wake_at())
+            case Finish(task=t):
+                self._finish(t)
+            case Send():
+                self._send_held(instruction)
+
+    def _run(self, run: Run) -> None:
+        t = run.task
+        for port, payloads in run.inputs:
+            packets: Sequence[Packet] = payloads  # type: ignore[assignment] # the machine does not look into payloads
+            batch, origin_ns = packets[0] if len(packets) == 1 else _joined(packets)
+            self._process(t, port, batch, batch.num_rows, origin_ns)
+
+    def _process(self, t: int, port: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """Give a task a batch; its CPU time is its own, and so are its exceptions."""
+        meters, outputs = self.meters, self._outputs[t]
+        outputs.origin_ns = origin_ns
+        meters.tuples_in[t] += rows
+        meters.runs[t] += 1
+        caller = meters.switch(t)
+        try:
+            self._tasks[t].process(batch, port, outputs)
+        except (PeerGone, Cancelled, TaskFault):
+            raise  # met while sending what the task emitted, or in a task that it called
+        except Exception as error:
+            raise self._fault(t, error) from error
+        meters.switch(caller)
+        if self._is_sink[t]:
+            self.arrived(t, origin_ns)
+        if self._sleeps[t]:
+            self._machine.wants_wake(t, self._tasks[t].wake_at())
 
     def _poll(self, t: int, now_us: int) -> None:
-        source = self._tasks[t]
-        outputs = self._outputs[t]
+        source, outputs, meters = self._tasks[t], self._outputs[t], self.meters
         outputs.origin_ns = time.time_ns()
-        with self._charged(t):
+        meters.runs[t] += 1
+        meters.switch(t)
+        try:
             answer = source.poll(now_us, outputs)  # type: ignore[attr-defined] # only sources are polled
+        except (PeerGone, Cancelled, TaskFault):
+            raise
+        except Exception as error:
+            raise self._fault(t, error) from error
+        meters.switch(meters.loop)
         self._machine.polled(t, answer.ended, answer.wait_until_us)
 
     def _finish(self, t: int) -> None:
         self._outputs[t].origin_ns = self._outputs[t].origin_ns or time.time_ns()
         with self._charged(t):
             self._tasks[t].finish(self._outputs[t])
-        self._machine.finished(t)
-        for edge, layout in enumerate(self._share.layout.edges):
-            if layout.source == t and layout.target is None:
+        outbound = [e for e, edge in enumerate(self._share.layout.edges) if edge.source == t and edge.target is None]
+        for edge in outbound:
+            if not self._machine.holds(edge):
                 self._links.send_mark(Kind.END, self._share.edges[edge].number)
+        self._machine.finished(t)
 
     @contextmanager
     def _charged(self, t: int) -> Iterator[None]:
         """Charge the CPU time of a task's code to it, and say whose code it was when it raises."""
-        began = time.thread_time_ns()
+        self.meters.switch(t)
         try:
             yield
-        except PeerGone:
-            raise  # met while sending what the task emitted; not the task's fault
+        except (PeerGone, Cancelled, TaskFault):
+            raise  # met while sending what the task emitted, or in a task that it called
         except Exception as error:
-            raise TaskFault(self._share.tasks[t], self._me, self._node, error) from error
-        self.meters.cpu_ns[t] += time.thread_time_ns() - began
+            raise self._fault(t, error) from error
+        self.meters.switch(self.meters.loop)
         self.meters.runs[t] += 1
+
+    def _fault(self, t: int, error: BaseException) -> TaskFault:
+        return TaskFault(self._share.tasks[t], self._me, self._node, error)
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
     def _look(self, seconds: float) -> None:
         """Take in what has arrived, waiting at most so long for it."""
-        frames, called = self._links.wait(seconds)
-        self._looked_ns = time.monotonic_ns()
+        if not seconds:
+            frames, called = self._links.wait(0.0)
+        else:
+            self.meters.switch(self.meters.waiting)
+            with self._alarm.within(seconds):
+                frames, called = self._links.wait(seconds)
+            self.meters.switch(self.meters.loop)
+        self._look_at_us = _now_us() + LOOK_EVERY_US
         for frame in frames:
             self._take(frame)
-        if called and self._control is not None:
+        if called and self._control is not None and select.select([self._control], [], [], 0)[0]:
             for command in self._control.commands():
                 self._obey(command)
 
@@ -315,6 +359,8 @@ class Worker:
         self._report_at_us = now_us + int(self._deployment.settings.interval_s * 1e6)
         queues = [self._machine.queue(t) for t in range(len(self._tasks))]
         blocked = [self._machine.blocked_us(t) for t in range(len(self._tasks))]
+        for t, outputs in enumerate(self._outputs):
+            self.meters.tuples_out[t], outputs.emitted = outputs.emitted, 0
         tables = self.meters.snapshot(now_us, queues, blocked)
         if self._control is not None:
             self._control.metrics(tables)
@@ -324,30 +370,15 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _joined(packets: Sequence[Packet]) -> Packet:
+    """Several batches as one, as old as the oldest."""
+    if len(packets) == 1:
+        return packets[0]
+    return Packet(pa.concat_batches([packet.batch for packet in packets]), min(packet.origin_ns for packet in packets))
+
+
 def _links(dataflow: Dataflow, share: WorkerShare, me: int) -> Links:
     edges = share.layout.edges
     sends_to = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].target is None}
     hears_from = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].source is None}
     return Links(me, len(job_edges(dataflow)), sends_to, hears_from)
-
-
-def _streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, list[OutStream]]:
-    """The streams that leave a task, by output: one for each operator and port that reads it."""
-    operator, _, index = task.rpartition("/")
-    number = {(edge.source, edge.target, edge.port): i for i, edge in enumerate(share.edges)}
-    mine = set(share.tasks)
-    found: dict[str, list[OutStream]] = {}
-    for reader in dataflow.operators:
-        for port, read in enumerate(reader.inputs):
-            if read.operator == operator:
-                targets = [f"{reader.name}/{j}" for j in range(reader.tasks)]
-                router = Router(
-                    read.grouping,
-                    targets=range(reader.tasks),
-                    local=[target in mine for target in targets],
-                    index=int(index),
-                    tasks=dataflow.operator(operator).tasks,
-                )
-                edges = [number[task, target, port] for target in targets]
-                found.setdefault(read.output, []).append(OutStream(router, edges))
-    return found

@@ -7,7 +7,7 @@ from penstock.optimise.contract import Scheduler
 
 _CPU_AND_MEMORY = frozenset({"cpu", "memory"})
 _OLS_SETTINGS = ("workers", "alfa", "beta", "delta", "gamma", "improvement")
-_ALL = frozenset({"cpu", "memory", "bandwidth"})
+_ALL = frozenset({"cpu", "memory", "bandwidth", "constraints"})
 
 SCHEDULERS: dict[str, Scheduler] = {
     scheduler.name: scheduler

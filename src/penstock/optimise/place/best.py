@@ -75,6 +75,10 @@ class Search:
 
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest feasible placement found, with workers."""
+    if problem.constraints:
+        from penstock.optimise.place import constrained
+
+        return constrained.schedule(problem, options)
     theta = THETA_DEFAULT if options.theta is None else options.theta
     finish = min(FINISH_SHARE_MAX * theta, FINISH_SECONDS_PER_TASK * problem.task_count)
     deadline = Deadline.after(theta - finish)

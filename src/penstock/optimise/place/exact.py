@@ -50,6 +50,10 @@ TOO_MANY = "more than {limit} tasks: only quick bounds were tried"
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest placement, its bound and whether that proves it."""
     theta = THETA_DEFAULT if options.theta is None else options.theta
+    if problem.constraints:
+        from penstock.optimise.place import constrained
+
+        return constrained.prove(problem, options, theta)
     deadline = Deadline.after(theta)
     return solve(problem, deadline, options.seed, _warm_start(problem, options, theta))
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from penstock._core import PreparedImage
 from penstock.run.wire import Frame, Kind
 
 
@@ -33,6 +34,9 @@ class Channel(Protocol):
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Queue rows and push out as much as the transport takes; the bytes that both ends count."""
+
+    def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
+        """Queue rows whose image has been prepared, as those of a routed batch; the bytes that both ends count."""
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
         """Queue a watermark, an end, a credit or an epoch, and push out as much as the transport takes."""

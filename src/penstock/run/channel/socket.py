@@ -48,8 +48,12 @@ class SocketChannel:
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Queue rows and push out as much as the kernel takes; the bytes that both ends count."""
+        return self.send_image(edge, codec_of(batch.schema).prepare(batch), origin_ns)
+
+    def send_image(self, edge: int, image: _core.PreparedImage, origin_ns: int) -> int:
+        """Queue rows whose image has been prepared; the bytes that both ends count."""
         try:
-            return self._core.send_batch(edge, codec_of(batch.schema), batch, origin_ns)
+            self._core.send_image(edge, image, origin_ns)
         except ConnectionError as error:
             raise self._gone(error) from error
         except _core.ImageFault as error:
@@ -57,6 +61,7 @@ class SocketChannel:
         except _core.OutboxFull as error:
             msg = f"worker {self.peer} is sent more than its credits allow: {error}"
             raise InternalError(msg) from error
+        return image.size
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
         """Queue a watermark, an end, a credit or an epoch, and push out as much as the kernel takes."""

@@ -50,6 +50,9 @@ class _Watching:
             self.told_us = time_us
             self.out.watermark(time_us)
 
+    def arrived(self) -> None:
+        self.out.arrived()
+
     def tell(self) -> None:
         """Pass the watermark on when it has moved."""
         if self.newest_us - self.lateness_us > self.told_us:

@@ -6,7 +6,7 @@ touched, `each` the running value after every input row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from penstock.run.kernels import Aggregate, KeyedAggregate, Row
 from penstock.run.operators.convert import from_bytes, identity, rows_to_batch, shown, to_bytes
 
 EMITS = ("end", "changes", "each")
+# Types whose values come alike out of a column and out of a row, and compare as Arrow compares them.
+_PLAIN = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_binary)
 
 ReduceFunction = Callable[[Row, Row], Any]
 
@@ -106,12 +108,14 @@ class Reducer(Folding):
 
     def _fold(self, batch: pa.RecordBatch, running: list[object] | None) -> None:
         positions = [batch.schema.get_field_index(name) for name in self.keys]
+        plain = _plain_keys(batch, positions)
+        rows, touched = self._rows, self._touched
 
         def step(row: Row) -> bool:
-            key = tuple([identity(row[position]) for position in positions])
-            so_far = self._rows.get(key)
-            self._rows[key] = value = row if so_far is None else self._reduced(so_far, row)
-            self._touched[key] = None
+            key = tuple([identity(row[position]) for position in positions]) if plain is None else next(plain)
+            so_far = rows.get(key)
+            rows[key] = value = row if so_far is None else self._reduced(so_far, row, key)
+            touched[key] = None
             if running is not None:
                 running.append(value)
             return True
@@ -119,22 +123,20 @@ class Reducer(Folding):
         # A filter that keeps everything is the core's loop over rows, and names the row in an error.
         kernels.filter_rows(step, batch)
 
-    def _reduced(self, so_far: Row, row: Row) -> Row:
+    def _reduced(self, so_far: Row, row: Row, key: tuple[Any, ...]) -> Row:
         """One call of the user's function; its result must have the keys of the row."""
         made = self.function(so_far, row)
         if made is so_far or made is row:
-            return self._same_key(made, row)
+            return made  # both have this key
         names = self._names
         if isinstance(made, tuple | list):
             made = Row(**dict(zip(names, made, strict=True)))
         else:
             made = Row(**{name: made[name] for name in names})
-        return self._same_key(made, row)
-
-    def _same_key(self, made: Row, row: Row) -> Row:
-        if any(identity(made[name]) != identity(row[name]) for name in self.keys):
-            msg = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
-            raise InvalidInput(msg)
+        for name, known in zip(self.keys, key, strict=True):
+            if identity(made[name]) != known:
+                msg = f"reduce changed the key of {shown(row)} to {shown(made)}; return the same key columns"
+                raise InvalidInput(msg)
         return made
 
     def changed(self) -> pa.RecordBatch:
@@ -162,6 +164,14 @@ class Reducer(Folding):
         self._rows = dict(zip(keys, rows, strict=True))
         pairs = [(i, key) for i, key in zip(touched, keys, strict=True) if i is not None]
         self._touched = dict.fromkeys(key for _, key in sorted(pairs, key=lambda pair: pair[0]))
+
+
+def _plain_keys(batch: pa.RecordBatch, positions: Sequence[int]) -> Iterator[tuple[Any, ...]] | None:
+    """The keys of all rows at once, where every key column has values that stand for themselves; else None."""
+    columns = [batch.column(position) for position in positions]
+    if not all(any(known(column.type) for known in _PLAIN) for column in columns):
+        return None
+    return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 class KeyedFold(Task):

@@ -22,6 +22,10 @@ SETTING_DELIVER = "deliver"  # callable(operator name, batch): takes the rows of
 SETTING_JOB = "job"  # text: the job's token, part of file names
 DEFAULT_JOB = "local"
 
+# A row group carries its own statistics and pages: one for each small batch of a stream would make files of headers.
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 32 << 20
+
 Deliver = Callable[[str, pa.RecordBatch], None]
 
 
@@ -43,13 +47,15 @@ class Collect(Task):
 
 
 class Parquet(Task):
-    """One part file for each task."""
+    """One part file for each task, however long the stream; rows wait in memory until they make a row group."""
 
     def __init__(self, path: str, schema: pa.Schema, compression: str = "zstd") -> None:
         self.path = path
         self.schema = schema
         self.compression = compression
         self._writer: Any = None
+        self._group: Any = None  # rows on their way to a row group, as Arrow bytes
+        self._rows = 0
 
     def open(self, context: TaskContext) -> None:
         """Make the folder; the file comes with the first row."""
@@ -61,10 +67,24 @@ class Parquet(Task):
         self.hidden = folder / f".{self.part.name}.writing"
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
-        """Append to the hidden file."""
+        """Keep rows until they make a row group, then append it to the hidden file."""
+        if self._group is None:
+            self._group = pa.BufferOutputStream()
+            self._stream = pa.ipc.new_stream(self._group, self.schema)
+        # Rows are copied: a batch may lie in memory that its sender wants back.
+        self._stream.write_batch(batch)
+        self._rows += batch.num_rows
+        if self._rows >= GROUP_ROWS or self._group.tell() >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
         if self._writer is None:
             self._start()
-        self._writer.write_batch(batch)
+        if self._group is not None:
+            self._stream.close()
+            rows = pa.ipc.open_stream(self._group.getvalue()).read_all()
+            self._writer.write_table(rows, row_group_size=GROUP_ROWS)
+        self._group, self._rows = None, 0
 
     def _start(self) -> None:
         import pyarrow.parquet as pq
@@ -73,8 +93,8 @@ class Parquet(Task):
 
     def finish(self, out: Outputs) -> None:
         """Give the file its name; the first task writes one even without rows, so that the result has a schema."""
-        if self._writer is None and self.context.index == 0:
-            self._start()
+        if self._group is not None or self.context.index == 0:
+            self._write_group()
         if self._writer is not None:
             self._writer.close()
             self._writer = None

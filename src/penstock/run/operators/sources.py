@@ -18,6 +18,7 @@ from penstock.run.operators.convert import conform, rows_to_batch
 from penstock.run.operators.times import TIMESTAMP, Int64Array
 
 IDLE_US = 1_000  # how long a source without rows waits before it is asked again
+TICK_US = 400  # a steady source gives the rows of so long a time together: one row alone costs as much as ten
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
 
 GeneratorFunction = Callable[[int, int], Iterable[Any]]
@@ -128,6 +129,7 @@ class RateSource(SourceTask):
         super().open(context)
         self.stopped = False
         self._began_us: int | None = None
+        self._polled_us = 0
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """All rows that are due by now, up to one batch."""
@@ -137,7 +139,9 @@ class RateSource(SourceTask):
             return ENDED
         due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
         if due <= self.sent:
-            return Polled(wait_until_us=max(now_us + 1, self._began_us + self._due_us(self.sent)))
+            due_us = self._began_us + self._due_us(self.sent)
+            return Polled(wait_until_us=max(now_us + 1, self._polled_us + TICK_US, due_us))
+        self._polled_us = now_us
         out.emit(self._batch(np.arange(self.sent, due, dtype=np.int64)))
         self.sent = due
         return ENDED if due >= self._limit() else MORE
@@ -162,7 +166,8 @@ class RateSource(SourceTask):
         values = positions * self.context.tasks + self.context.index
         base = self.start_us if self.start_us is not None else (self._began_us or 0)
         times = base + (values * (1_000_000 / self.rows_per_second)).astype(np.int64)
-        return pa.RecordBatch.from_arrays([pa.array(times).cast(TIMESTAMP), pa.array(values)], schema=self.schema)
+        columns = [_column(times, TIMESTAMP), _column(values, pa.int64())]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def take_state(self) -> dict[str, bytes]:
         """Rows sent, and when the first was due."""
@@ -175,3 +180,8 @@ class RateSource(SourceTask):
         """Continue on the same schedule: rows that fell due in the meantime come at once."""
         self.sent = int(state["sent"])
         self._began_us = int(state["began"]) if state["began"] else None
+
+
+def _column(values: Int64Array, kind: pa.DataType) -> pa.Array:
+    """Integers as they lie: `pa.array` loads numpy's masked arrays to look for one, and a cast costs as much again."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -1,0 +1,86 @@
+"""`penstock fuse`: which tasks share a worker and where the workers run, as one certified plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import (
+    ClusterName,
+    Format,
+    FormatOption,
+    ProfileOption,
+    SeedOption,
+    ThetaOption,
+    TopologyName,
+    real,
+    resolve_topology,
+)
+from penstock.cli.show import console, plan_summary, plan_table, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def fuse(
+        topology: TopologyName,
+        cluster: ClusterName,
+        method: Annotated[str, typer.Option("--method", "-m", help="best, cola, cola-basic, fint or none.")] = "best",
+        balance: Annotated[
+            float,
+            typer.Option(
+                "--balance",
+                parser=real,
+                metavar="WEIGHT",
+                help="Weight, from 0 to 1, of the fullest node's utilisation against the streams cut.",
+            ),
+        ] = 0.0,
+        threshold: Annotated[
+            float,
+            typer.Option(
+                "--threshold", parser=real, metavar="T", help="How much more cola may cut for a better balance."
+            ),
+        ] = 0.5,
+        cut: Annotated[
+            str | None,
+            typer.Option("--cut", help="How workers are split: leighton-rao (default of cola), lp or exact."),
+        ] = None,
+        stream_cost: Annotated[
+            float,
+            typer.Option(
+                "--stream-cost",
+                parser=real,
+                metavar="CPU",
+                help="CPU that one unit of rate costs at each end of a stream between workers.",
+            ),
+        ] = 1.0,
+        profile: ProfileOption = None,
+        theta: ThetaOption = None,
+        seed: SeedOption = 0,
+        out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the plan to this file.")] = None,
+        output: FormatOption = Format.table,
+    ) -> None:
+        """Fuse the tasks of TOPOLOGY into workers on CLUSTER and print the plan."""
+        from penstock.model.files import parse_cluster, plan_document, read_profile, write_plan
+        from penstock.optimise.fuse.contract import FuseOptions
+        from penstock.optimise.fuse.door import fuse as decide
+
+        graph, nodes = resolve_topology(topology), parse_cluster(cluster)
+        measured = read_profile(profile, graph) if profile is not None else None
+        options = FuseOptions(seed, theta, balance, None, threshold, cut, stream_cost=stream_cost)
+        plan = decide(graph, nodes, method, profile=measured, options=options)
+        if out is not None:
+            write_plan(plan, out)
+        if output is Format.json:
+            print_json(plan_document(plan))
+            return
+        screen = console()
+        screen.print(plan_table(plan))
+        screen.print(plan_summary(plan))
+        for note in plan.notes:
+            screen.print(f"note: {note}")
+        if out is not None:
+            screen.print(f"plan: {out}")

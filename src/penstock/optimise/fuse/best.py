@@ -1,0 +1,168 @@
+"""`best`: ours. It starts from what every other method finds, refines, and is never worse than any of them.
+
+Candidates are the answers of none, fint, cola-basic and cola, COLA once more with exact cuts where the graph is small
+enough for them, and, where no constraint stands in the way, the placements of `place`'s `best` with some capacity kept
+free for streams: a node's workers may as well be one, so fusion is then a placement whose cut counts as load. Workers
+of one node are merged where the rules allow it, which never costs; then vertices move and swap (refine.py). The least
+f(U, C) wins, then the least U. Where no method finds a plan, the program that looks for clashes may. "Never worse" is
+by construction: every candidate competes as it was found.
+
+    theta   caps the refinement, 20 s by default; the methods that it starts from have their own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.errors import NoPlanFound, UserError
+from penstock.model.cluster import Cluster
+from penstock.model.taskgraph import Longs
+from penstock.optimise.contract import Deadline, Options, Problem
+from penstock.optimise.fuse.assign import schedule_workers
+from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
+from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
+from penstock.optimise.fuse.packing import Sites
+from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
+from penstock.optimise.fuse.refine import State, refined, scored
+from penstock.optimise.fuse.rules import compile_rules
+from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rules
+
+THETA_DEFAULT = 20.0
+EXACT_CUT_VERTICES_MAX = 260  # beyond, an exact cut takes longer than it is worth
+PLACED_SHARES = (1.0, 0.97, 0.93, 0.88, 0.8)  # of each capacity that a placement may fill, to leave room for streams
+PLACED_THETA = 10.0  # a cap: what a placement does is fixed by its size
+ROUNDS_MAX = 5
+REFINED_MAX = 4  # candidates that are refined, the best of them
+
+
+def fuse(case: Case) -> Fused:
+    """The best of all candidates, refined."""
+    graph = case.graph
+    found: list[tuple[str, State]] = []
+    refused: list[str] = []
+    for name, fused in _candidates(case, refused):
+        state = _state(case, graph, fused)
+        if state is not None:
+            found.append((name, state))
+    if not found and (last := _last_resort(case, graph)) is not None:
+        found.append(("the packing program", last))
+    if not found:
+        msg = f"no method found a plan: {'; '.join(refused)}"
+        raise NoPlanFound(msg)
+    deadline = case.deadline(THETA_DEFAULT)
+    found.sort(key=lambda pair: pair[1].score)
+    improved = [(name, _improved(case, graph, state, deadline)) for name, state in _different(found)[:REFINED_MAX]]
+    name, state = min([*improved, *found], key=lambda pair: pair[1].score)
+    return Fused(state.part[graph.vertex_of], state.host, (f"refined from {name!r}",))
+
+
+def _candidates(case: Case, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+    for name in ("none", "fint", "cola-basic", "cola"):
+        try:
+            yield name, METHODS[name].load()(case)
+        except UserError as error:
+            refused.append(str(error))
+    if case.options.cut is None and "exact" in CUT_METHODS and case.graph.count <= EXACT_CUT_VERTICES_MAX:
+        exactly = Case(case.problem, replace(case.options, cut="exact"))
+        try:
+            yield "cola with exact cuts", METHODS["cola"].load()(exactly)
+        except UserError as error:
+            refused.append(str(error))
+    yield from _placed(case)
+
+
+def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
+    """Placements with room left for streams; constraints are looked at by whoever takes them."""
+    from penstock.optimise.place import best as place_best
+
+    problem = case.problem
+    for share in PLACED_SHARES:  # the first that leaves room enough is the one that wastes least
+        nodes = tuple(replace(node, capacity=node.capacity * share) for node in problem.cluster.nodes)
+        roomy = Problem(problem.graph, Cluster(nodes))
+        if roomy.shortfalls():
+            return
+        try:
+            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=PLACED_THETA)).node
+        except UserError:
+            continue
+        fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
+        yield f"placed at {share:g} of the capacity", fused
+        if _state(case, case.graph, fused) is not None:
+            return
+
+
+def _last_resort(case: Case, graph: FuseGraph) -> State | None:
+    """A plan from the program that looks for clashes, which knows streams where the case is small; None otherwise."""
+    rules = compile_rules(case.problem)
+    where = Sites.of(case.problem, rules, case.options.stream_cost).placed(Deadline.after(THETA_DEFAULT))
+    if where is None:
+        return None
+    host = np.zeros(graph.count, dtype=np.int32)
+    host[graph.vertex_of] = where[rules.site]
+    single = np.arange(graph.count, dtype=np.int64)
+    state = _merged_on_nodes(case, graph, scored(case, graph, single, host))
+    holds = keeps_rules(graph, state.part, state.host) and keeps_mirrors(graph, state.part)
+    return state if holds and state.score[1] <= FULL else None
+
+
+def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:
+    """A candidate over the vertices, or None when it breaks a rule or a limit."""
+    part = np.full(graph.count, -1, dtype=np.int64)
+    part[graph.vertex_of] = fused.worker
+    if (part[graph.vertex_of] != fused.worker).any():  # a colocated block is in two workers
+        return None
+    kept = np.unique(part)
+    part, host = numbered(part), fused.host[kept]
+    if not keeps_rules(graph, part, host) or not keeps_mirrors(graph, part):
+        return None
+    state = scored(case, graph, part, host)
+    return state if state.score[1] <= FULL else None
+
+
+def _different(found: list[tuple[str, State]]) -> list[tuple[str, State]]:
+    """The candidates without repetitions of a score."""
+    seen: set[tuple[float, float]] = set()
+    kept: list[tuple[str, State]] = []
+    for name, state in found:
+        if state.score not in seen:
+            seen.add(state.score)
+            kept.append((name, state))
+    return kept
+
+
+def _improved(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> State:
+    """Merge, refine, schedule afresh by the integer program, and again while that helps."""
+    for _ in range(ROUNDS_MAX):
+        before = state.score
+        state = refined(case, graph, _merged_on_nodes(case, graph, state), deadline)
+        afresh = schedule_workers(graph, state.part, deadline)
+        if afresh is not None and afresh.is_feasible:
+            state = min(state, scored(case, graph, state.part, afresh.host), key=lambda found: found.score)
+        if state.score >= before or deadline.remaining <= 0:
+            break
+    return state
+
+
+def _merged_on_nodes(case: Case, graph: FuseGraph, state: State) -> State:
+    """Workers of one node made one where the rules allow it; mirrored ones stay as they are."""
+    mirrored = np.zeros(graph.count, dtype=bool)
+    for mirror in graph.mirrors:
+        mirrored[mirror] = True
+    part: Longs = state.part.copy()
+    for k in np.unique(state.host).tolist():
+        kept: list[int] = []
+        for w in np.flatnonzero(state.host == k).tolist():
+            own = np.flatnonzero(part == w)
+            if mirrored[own].any():
+                continue
+            fits = [other for other in kept if compatible(graph, np.flatnonzero(part == other), own)]
+            if fits:
+                part[own] = fits[0]
+            else:
+                kept.append(w)
+    kept_workers = np.unique(part)
+    merged = scored(case, graph, numbered(part), state.host[kept_workers])
+    return merged if merged.score < state.score else state

@@ -1,0 +1,232 @@
+"""Rules: the constraints of a topology compiled to arrays over tasks, so that a check is a comparison of labels.
+
+Every separation has one form, a row of labels: two tasks with different labels (-1 is no label) never share a worker,
+or a node. `separate-*` labels its names; `dedicated-*` labels its own tasks 0 and all others 1; `replicas` labels
+groups, and for workers also everything outside them. Colocations become classes: a *block* shares a worker, a *site*
+shares a node. Isomorphic replicas become mirrors (a row of tasks for each group, position by position), and what binds
+or parts two positions in one group binds or parts them in all. Rejected: pairs of tasks, as the paper writes them,
+which are quadratic as soon as an operator has many tasks or is dedicated.
+
+A constraint that no plan at all can keep (the same task on both sides of a separation, replicas of unequal shape) has
+no arrays; it is in `impossible`, with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together, names_in
+from penstock.model.taskgraph import Longs, TaskGraph
+from penstock.optimise.contract import Problem
+
+Flags = NDArray[np.bool_]
+ROUNDS_MAX = 1_000  # of closing blocks over mirrors; each round joins at least two blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What the constraints demand, over tasks."""
+
+    allowed: Flags  # (tasks, nodes)
+    worker_label: Longs  # (rows, tasks)
+    node_label: Longs  # (rows, tasks)
+    block: Longs  # tasks of one block share a worker
+    site: Longs  # tasks of one site share a node
+    named: Flags  # tasks that some constraint names
+    mirrors: tuple[Longs, ...]  # each (groups, positions): task numbers
+    impossible: tuple[tuple[int, str], ...]  # constraints that cannot hold, with the reason
+
+
+class Classes:
+    """Disjoint sets over numbers, each known by its smallest member."""
+
+    def __init__(self, count: int) -> None:
+        self.parent = list(range(count))
+
+    def find(self, a: int) -> int:
+        """The smallest member of a's class."""
+        while self.parent[a] != a:
+            self.parent[a] = self.parent[self.parent[a]]
+            a = self.parent[a]
+        return a
+
+    def join(self, a: int, b: int) -> bool:
+        """Make one class of two; false when they are one already."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return False
+        self.parent[max(a, b)] = min(a, b)
+        return True
+
+    def join_all(self, members: Sequence[int]) -> None:
+        """Make one class of all of them."""
+        for a, b in itertools.pairwise(members):
+            self.join(a, b)
+
+    def labels(self) -> Longs:
+        """Class numbers without gaps."""
+        roots = [self.find(a) for a in range(len(self.parent))]
+        return np.unique(roots, return_inverse=True)[1].astype(np.int64)
+
+
+@dataclass(eq=False)
+class _Compiling:
+    """Rows and classes as they gather."""
+
+    problem: Problem
+    blocks: Classes
+    sites: Classes
+    allowed: Flags
+    worker_rows: list[Longs]
+    node_rows: list[Longs]
+    mirrors: list[Longs]
+    impossible: list[tuple[int, str]]
+
+    def tasks(self, name: str) -> list[int]:
+        return task_numbers(self.problem.graph, name)
+
+
+def task_numbers(graph: TaskGraph, name: str) -> list[int]:
+    """Task numbers behind a name, which is an operator or a task and exists."""
+    if name in graph.operators:
+        k = graph.operators.index(name)
+        return list(range(int(graph.first_task[k]), int(graph.first_task[k + 1])))
+    operator, _, index = name.rpartition("/")
+    return [int(graph.first_task[graph.operators.index(operator)]) + int(index)]
+
+
+def compile_rules(problem: Problem, constraints: Sequence[Constraint] | None = None) -> Rules:
+    """The rules of a problem's constraints, or of some of them."""
+    given = problem.constraints if constraints is None else constraints
+    n = problem.task_count
+    work = _Compiling(problem, Classes(n), Classes(n), np.ones((n, problem.node_count), dtype=bool), [], [], [], [])
+    named = np.zeros(n, dtype=bool)
+    for position, constraint in enumerate(given):
+        for name in names_in(constraint):
+            named[work.tasks(name)] = True
+        _add(work, position, constraint)
+    _close_over_mirrors(work)
+    for t in range(n):
+        work.sites.join(t, work.blocks.find(t))
+    return Rules(
+        allowed=work.allowed,
+        worker_label=_stacked([*work.worker_rows, *_mirrored_rows(work)], n),
+        node_label=_stacked(work.node_rows, n),
+        block=work.blocks.labels(),
+        site=work.sites.labels(),
+        named=named,
+        mirrors=tuple(work.mirrors),
+        impossible=tuple(work.impossible),
+    )
+
+
+def _stacked(rows: list[Longs], n: int) -> Longs:
+    return np.array(rows, dtype=np.int64).reshape(len(rows), n)
+
+
+def _add(work: _Compiling, position: int, constraint: Constraint) -> None:
+    n, cluster = work.problem.task_count, work.problem.cluster
+    match constraint:
+        case Resource(operator=name, nodes=nodes):
+            work.allowed[work.tasks(name)] &= np.array([node.name in nodes for node in cluster.nodes])
+        case Together(where=where, operators=names):
+            classes = work.blocks if where == "worker" else work.sites
+            classes.join_all([t for name in names for t in work.tasks(name)])
+        case Apart(where=where, operators=names):
+            row = _labelled(work, position, [work.tasks(name) for name in names], names)
+            if row is not None:
+                (work.worker_rows if where == "worker" else work.node_rows).append(row)
+        case Dedicated(where=where, operator=name):
+            row = np.ones(n, dtype=np.int64)
+            row[work.tasks(name)] = 0
+            (work.worker_rows if where == "worker" else work.node_rows).append(row)
+        case Replicas():
+            _add_replicas(work, position, constraint)
+
+
+def _labelled(work: _Compiling, position: int, sides: list[list[int]], names: Sequence[str]) -> Longs | None:
+    """A row with a label for each side, or None when a task is on two sides."""
+    row = np.full(work.problem.task_count, -1, dtype=np.int64)
+    for label, tasks in enumerate(sides):
+        for t in tasks:
+            if row[t] >= 0:
+                task = work.problem.graph.ids[t]
+                reason = f"{task!r} would have to be apart from itself: it is in {names[row[t]]} and in {names[label]}"
+                work.impossible.append((position, reason))
+                return None
+            row[t] = label
+    return row
+
+
+def _add_replicas(work: _Compiling, position: int, constraint: Replicas) -> None:
+    members = [[t for name in group for t in work.tasks(name)] for group in constraint.groups]
+    row = _labelled(work, position, members, [f"group {g}" for g in range(len(members))])
+    if row is None:
+        return
+    work.node_rows.append(row)
+    work.worker_rows.append(np.where(row < 0, len(members), row))
+    if not constraint.isomorphic:
+        return
+    if reason := _unequal_shape(work.problem.graph, constraint, members):
+        work.impossible.append((position, reason))
+        return
+    work.mirrors.append(np.array(members, dtype=np.int64))
+
+
+def _unequal_shape(graph: TaskGraph, constraint: Replicas, members: list[list[int]]) -> str:
+    """Why the groups cannot be cut alike; empty when they can."""
+    for g, tasks in enumerate(members):
+        if len(tasks) != len(members[0]):
+            return (
+                f"isomorphic groups need equal tasks but group 0 has {len(members[0])} and group {g} has {len(tasks)}"
+            )
+    place = {t: (g, p) for g, tasks in enumerate(members) for p, t in enumerate(tasks)}
+    inside: list[set[tuple[int, int]]] = [set() for _ in members]
+    for a, b in zip(graph.source.tolist(), graph.target.tolist(), strict=True):
+        if a in place and b in place and place[a][0] == place[b][0]:
+            inside[place[a][0]].add((place[a][1], place[b][1]))
+    for g, edges in enumerate(inside):
+        if different := sorted(edges ^ inside[0]):
+            p, q = different[0]
+            has, lacks = (g, 0) if different[0] in edges else (0, g)
+            ids = graph.ids
+            return (
+                f"the groups are to be isomorphic but group {has} has a stream from {ids[members[has][p]]!r} to "
+                f"{ids[members[has][q]]!r} and group {lacks} has none from {ids[members[lacks][p]]!r} to "
+                f"{ids[members[lacks][q]]!r}"
+            )
+    return ""
+
+
+def _close_over_mirrors(work: _Compiling) -> None:
+    """Join positions in every group that are joined in one, until nothing changes."""
+    for _ in range(ROUNDS_MAX):
+        joined = False
+        for mirror in work.mirrors:
+            for group in mirror.tolist():
+                first: dict[int, int] = {}
+                for p, t in enumerate(group):
+                    q = first.setdefault(work.blocks.find(t), p)
+                    if q != p:
+                        for other in mirror.tolist():
+                            joined |= work.blocks.join(other[p], other[q])
+        if not joined:
+            return
+
+
+def _mirrored_rows(work: _Compiling) -> list[Longs]:
+    """Worker rows that part in every group what is parted in one."""
+    rows: list[Longs] = []
+    for mirror in work.mirrors:
+        for row in (*work.worker_rows, *work.node_rows):
+            for group in mirror:
+                if len(np.unique(row[group][row[group] >= 0])) > 1:
+                    image = np.full(work.problem.task_count, -1, dtype=np.int64)
+                    image[mirror] = row[group]
+                    rows.append(image)
+    return rows

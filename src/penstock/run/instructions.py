@@ -1,0 +1,96 @@
+"""What goes into a machine, a worker's part of the job, and what comes out of it, one instruction at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLayout:
+    """One pair of tasks. An end that is not on this worker is None."""
+
+    source: int | None
+    target: int | None
+    port: int = 0  # the target's input that the edge feeds
+    window: int = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """One task of this worker."""
+
+    name: str
+    depth: int  # distance from the sources in operators
+    is_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLayout:
+    """The part of the job that one worker runs; tasks and edges are numbered within it."""
+
+    tasks: tuple[TaskLayout, ...]
+    edges: tuple[EdgeLayout, ...]
+    rows_max: int = 4096
+    linger_us: int = 0  # how long a small batch is held for others to join it
+
+
+@dataclass(slots=True)  # not frozen: made for every step, and freezing about doubles the cost
+class Run:
+    """Give a task the batches that wait for it, by input."""
+
+    task: int
+    inputs: tuple[tuple[int, tuple[object, ...]], ...]
+
+
+@dataclass(slots=True)
+class Poll:
+    """Ask a source for more."""
+
+    task: int
+
+
+@dataclass(slots=True)
+class Advance:
+    """Tell a task that event time has moved."""
+
+    task: int
+    watermark_us: int
+
+
+@dataclass(slots=True)
+class Wake:
+    """A time that a task asked for has come."""
+
+    task: int
+
+
+@dataclass(slots=True)
+class Finish:
+    """All inputs of a task have ended."""
+
+    task: int
+
+
+@dataclass(slots=True)
+class Wait:
+    """Nothing can run until an event comes, or until this time."""
+
+    until_us: int | None
+
+
+@dataclass(slots=True)
+class Done:
+    """Every task has finished."""
+
+
+@dataclass(slots=True)
+class Send:
+    """Send what was held on an edge to another worker: batches, then the watermark, then the end."""
+
+    edge: int
+    payloads: tuple[object, ...]
+    watermark_us: int | None
+    ended: bool
+
+
+Instruction = Run | Poll | Advance | Wake | Finish | Send | Wait | Done

@@ -1,0 +1,107 @@
+"""What a task emits on its way out: routed while the task runs, and handed to whoever is to have it.
+
+A batch that goes whole to one task of the same worker is passed on at once where nothing stands in the way; others are
+routed and pushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.run.contract import MAIN
+from penstock.run.dataflow import Dataflow
+from penstock.run.layout import WorkerShare
+from penstock.run.routing import Router
+
+
+class Packet(NamedTuple):
+    """A batch on its way, and when the oldest of its rows left its source."""
+
+    batch: pa.RecordBatch
+    origin_ns: int
+
+
+class Carrier(Protocol):
+    """Who takes what tasks emit: the worker."""
+
+    def pass_on(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """A whole batch for one edge."""
+
+    def push(self, task: int, edge: int, packet: Packet) -> None:
+        """A part of a batch for one edge."""
+
+    def push_watermark(self, edge: int, time_us: int) -> None:
+        """Event time for one edge."""
+
+    def arrived(self, task: int, origin_ns: int) -> None:
+        """Rows that left their source then have reached a sink."""
+
+
+@dataclass(slots=True)
+class OutStream:
+    """Where one output of one task goes: a router, and the machine's edge for each of its targets."""
+
+    router: Router
+    edges: list[int]
+
+
+class TaskOutputs:
+    """What a task emits, routed while it runs."""
+
+    __slots__ = ("_carrier", "_streams", "_task", "emitted", "origin_ns")
+
+    def __init__(self, carrier: Carrier, task: int, streams: Mapping[str, Sequence[OutStream]]) -> None:
+        self._carrier, self._task, self._streams = carrier, task, streams
+        self.origin_ns = 0
+        self.emitted = 0  # rows since the meters last asked
+
+    def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
+        """Route a batch to everyone who reads this output."""
+        rows = batch.num_rows
+        if rows == 0:
+            return
+        self.emitted += rows
+        origin_ns = self.origin_ns
+        for stream in self._streams.get(output, ()):
+            only = stream.router.only
+            if only is not None:
+                self._carrier.pass_on(self._task, stream.edges[only], batch, rows, origin_ns)
+            else:
+                for position, part in stream.router.route(batch):
+                    self._carrier.push(self._task, stream.edges[position], Packet(part, origin_ns))
+
+    def watermark(self, time_us: int) -> None:
+        """Pass event time on to every reader of the main output."""
+        for stream in self._streams.get(MAIN, ()):
+            for edge in stream.edges:
+                self._carrier.push_watermark(edge, time_us)
+
+    def arrived(self) -> None:
+        """Meter the latency of what has just reached a sink inside this task."""
+        self._carrier.arrived(self._task, self.origin_ns)
+
+
+def out_streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, list[OutStream]]:
+    """The streams that leave a task, by output: one for each operator and port that reads it."""
+    operator, _, index = task.rpartition("/")
+    number = {(edge.source, edge.target, edge.port): i for i, edge in enumerate(share.edges)}
+    mine = set(share.tasks)
+    found: dict[str, list[OutStream]] = {}
+    for reader in dataflow.operators:
+        for port, read in enumerate(reader.inputs):
+            if read.operator == operator:
+                targets = [f"{reader.name}/{j}" for j in range(reader.tasks)]
+                router = Router(
+                    read.grouping,
+                    targets=range(reader.tasks),
+                    local=[target in mine for target in targets],
+                    index=int(index),
+                    tasks=dataflow.operator(operator).tasks,
+                )
+                edges = [number[task, target, port] for target in targets]
+                found.setdefault(read.output, []).append(OutStream(router, edges))
+    return found

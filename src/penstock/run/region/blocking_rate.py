@@ -1,0 +1,83 @@
+"""Blocking rate: the share of its time for which the splitter waits for each connection (paper, section 3).
+
+    >>> rate = BlockingRate(smoothing=1.0)
+    >>> rate.observe(1.0, (7, 8), (0.25, 0.0))
+    (0.25, 0.0)
+    >>> rate.observe(3.0, (7, 8), (0.75, 0.5))
+    (0.25, 0.25)
+
+Transports count cumulative time and may start again from zero, so the rate is the first difference over the time
+between two samples, smoothed by an exponential mean. A mean over several seconds would mix what was seen at the old
+weight into the new weight's point, so the balancer forgets it whenever a weight moves (`forget`).
+
+`BlockingMeter` is the other end: what a splitter's loop calls when it has to wait and when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SMOOTHING = 0.5  # weight of the newest difference
+
+
+class BlockingRate:
+    """Cumulative blocking times in, smoothed rates out, for replicas that may come and go."""
+
+    def __init__(self, smoothing: float = SMOOTHING) -> None:
+        if not 0 < smoothing <= 1:
+            msg = f"smoothing is {smoothing}; it must be above 0 and at most 1"
+            raise ValueError(msg)
+        self._smoothing = smoothing
+        self._time_s = 0.0
+        self._blocked_s: dict[int, float] = {}
+        self._smoothed: dict[int, float] = {}
+
+    def observe(self, time_s: float, replicas: Sequence[int], blocked_s: Sequence[float]) -> tuple[float, ...]:
+        """Rates between the previous sample and this one; a replica seen for the first time starts at zero."""
+        elapsed = time_s - self._time_s
+        if elapsed <= 0:
+            msg = f"samples must move forward in time but {time_s} s follows {self._time_s} s"
+            raise ValueError(msg)
+        rates = {}
+        for replica, total in zip(replicas, blocked_s, strict=True):
+            before = self._blocked_s.get(replica, 0.0)
+            # A counter that fell has been reset by its transport: what it shows has come since.
+            waited = total - before if total >= before else total
+            rate = min(1.0, waited / elapsed)
+            mean = self._smoothed.get(replica)
+            rates[replica] = rate if mean is None else mean + self._smoothing * (rate - mean)
+        self._time_s = time_s
+        self._blocked_s = dict(zip(replicas, blocked_s, strict=True))
+        self._smoothed = rates
+        return tuple(rates.values())
+
+    def forget(self, replica: int) -> None:
+        """Start the replica's mean afresh with the next difference: its weight has moved."""
+        self._smoothed.pop(replica, None)
+
+
+class BlockingMeter:
+    """Cumulative time for which a splitter has waited for each replica; at most one at a time."""
+
+    def __init__(self) -> None:
+        self._total_s: dict[int, float] = {}
+        self._waiting_for: int | None = None
+        self._since_s = 0.0
+
+    def wait(self, replica: int, now_s: float) -> None:
+        """The splitter cannot go on before this replica has room; asking again only moves the clock."""
+        self.go_on(now_s)
+        self._waiting_for, self._since_s = replica, now_s
+
+    def go_on(self, now_s: float) -> None:
+        """The splitter sends again."""
+        if self._waiting_for is not None:
+            waited = max(0.0, now_s - self._since_s)
+            self._total_s[self._waiting_for] = self._total_s.get(self._waiting_for, 0.0) + waited
+            self._waiting_for = None
+
+    def read(self, replicas: Sequence[int], now_s: float) -> tuple[float, ...]:
+        """Totals up to now, a wait that still goes on included."""
+        if self._waiting_for is not None:
+            self.wait(self._waiting_for, now_s)
+        return tuple(self._total_s.get(replica, 0.0) for replica in replicas)

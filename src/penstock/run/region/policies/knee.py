@@ -1,0 +1,240 @@
+"""Ours: a connection that blocks is full, so the rate at which it takes rows is its replica's capacity.
+
+The paper climbs along functions of blocking and gives per-connection throughput up (4.3), because under an ordered
+merge all connections see the same throughput. That holds for the connections that have room. The one that blocks is
+full all the while, and what a full connection takes is what its replica can do: one sample gives the knee of its
+function, at any weight, where the paper needs points on both sides of it. Connections that do not block give a lower
+bound. Weights are then the minimax of predicted utilisation, weight over capacity, by the same greedy.
+
+- Who was full is told by the wait per row: bursts of a splitter that is quicker than all replicas block every
+  connection now and then, in proportion to the rows it gets, but each row has to wait for the one that is too slow.
+- Not yet read: assumed to be faster than what it has shown, `grow` times when a known one blocks again, half as much
+  again when the leader is new. So a slow replica is told from a draft leader by giving the others more: if they are
+  alike, another one blocks next.
+- Removed load: from time to time one replica that is slower than the best, or that has not blocked for long, gets a
+  little more. If it blocks, nothing has changed. If not, it gets more with every sample, quicker and quicker, until
+  it blocks or is as fast as the best. No function has to be unlearnt, so there is no re-climb. A probe that fails
+  costs throughput, which is seen, and the next one waits until that cost is at most `probe_cost` of the time.
+- When a probe finds that one has become much faster than any buffer could pretend, all that were about as slow as it
+  are probed together: what had slowed them was most likely the same.
+- From 32 connections on, replicas of about one capacity are reported as clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.run.region.blocking_rate import BlockingRate
+from penstock.run.region.clustering import CLUSTER_FROM, NEAR, clusters_of
+from penstock.run.region.contract import (
+    UNITS,
+    Decision,
+    Policy,
+    Routing,
+    Sample,
+    Weights,
+    checked_settings,
+    even_weights,
+)
+from penstock.run.region.minimax import allocate
+
+SETTINGS = {"grow": 3.0, "probe_cost": 0.04, "cluster_from": float(CLUSTER_FROM)}
+BLOCKED_MIN = 0.01  # when all connections together block for less of the time, nobody is held up
+FULL = 0.5  # of the longest wait per row: a connection whose rows wait so long was full all the time
+GROW_AFTER_NEW = 1.5
+SLOWER = 0.9  # below this share of the best capacity a replica may have been slowed down
+LADDER_SLOW = (1.15, 1.5, 3.0, 5.0)  # how much more a probed replica gets, the last again and again
+LADDER_EVEN = (1.04, 1.08, 1.2, 1.5)  # small steps for one as fast as the best: a miss costs the whole region
+IDLE_SAMPLES = 20  # one that has not been full for so long is probed, however fast it is
+SURE = 0.25  # of the best capacity: a slow replica that has shown so much for a second has really become faster
+ALIKE = 2.0  # replicas at most so many times as fast as the probed one was
+PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
+AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
+ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
+MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
+
+
+@dataclass(slots=True)
+class _Replica:
+    capacity: float = 0.0  # rows per second: a reading once it has led, what it has shown before
+    measured: bool = False
+    last_full: int = 0  # number of the sample
+    streak: int = 0  # samples in a row in which it was full
+    last_probed: int = 0
+
+
+class Knee:
+    """Capacities of one region's replicas."""
+
+    routing: Routing = "turns"
+
+    def __init__(self, grow: float, probe_cost: float, cluster_from: int) -> None:
+        self._grow, self._probe_cost, self._cluster_from = grow, probe_cost, cluster_from
+        self._rate = BlockingRate(smoothing=1.0)
+        self._replicas: dict[int, _Replica] = {}
+        self._sent: dict[int, float] = {}
+        self._time_s = 0.0
+        self._sample = 0
+        self._growth = grow
+        self._probed: dict[int, int] = {}  # replica -> step of its ladder
+        self._before = 0.0  # what the first of them could do before
+        self._pause_until = 0
+        self._probe_ended = -AFTERMATH - 1
+        self._usual = 0.0  # rows per second of the whole region while nothing is probed
+        self._lost = 0.0  # of the usual rows of one sample, by the present probe
+
+    def start(self, replicas: Sequence[int]) -> Weights:
+        """Even weights: nothing is known yet."""
+        self._replicas = {replica: _Replica() for replica in replicas}
+        return even_weights(len(replicas))
+
+    def decide(self, sample: Sample) -> Decision:
+        """Read those that blocked, raise those that did not, probe, and weigh by capacity."""
+        self._sample += 1
+        self._replicas = {r: self._replicas.get(r) or _Replica() for r in sample.replicas}
+        rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
+        blocking = dict(zip(sample.replicas, rates, strict=True))
+        taken = self._taken(sample)
+        full = self._full(taken, blocking)
+        self._learn(taken, full)
+        clusters = self._clusters(sample.replicas)
+        self._probe(full, sum(taken.values()))
+        weights = self._allocate(sample.replicas)
+        return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def _taken(self, sample: Sample) -> dict[int, float]:
+        """Rows per second along each connection since the last sample."""
+        elapsed = sample.time_s - self._time_s
+        taken = {}
+        for replica, total in zip(sample.replicas, sample.sent, strict=True):
+            before = self._sent.get(replica, 0.0)
+            taken[replica] = (total - before if total >= before else total) / elapsed
+        self._sent = dict(zip(sample.replicas, sample.sent, strict=True))
+        self._time_s = sample.time_s
+        return taken
+
+    def _learn(self, taken: Mapping[int, float], full: set[int]) -> None:
+        if full:
+            self._growth = self._grow if all(self._replicas[r].measured for r in full) else GROW_AFTER_NEW
+        for r, replica in self._replicas.items():
+            if r in full:
+                # The first reading counts rows that only filled the buffer; from the second on they are what was done.
+                replica.streak = replica.streak + 1 if replica.last_full == self._sample - 1 else 1
+                step = 1 / min(MEAN_SAMPLES, max(1, replica.streak - 1))
+                replica.capacity += step * (taken[r] - replica.capacity)
+                replica.measured = True
+                replica.last_full = self._sample
+            elif not replica.measured or r in self._probed:
+                replica.capacity = max(replica.capacity, taken[r])
+
+    @staticmethod
+    def _full(taken: Mapping[int, float], blocking: Mapping[int, float]) -> set[int]:
+        """Connections that were full for the whole interval: whose rows wait about as long as any."""
+        if sum(blocking.values()) < BLOCKED_MIN:
+            return set()
+        wait = {r: blocking[r] / max(taken[r], ROWS_MIN) for r in blocking}
+        longest = max(wait.values())
+        return {r for r in wait if wait[r] >= FULL * longest}
+
+    def _clusters(self, replicas: Sequence[int]) -> tuple[int, ...]:
+        if len(replicas) < self._cluster_from:
+            return tuple(range(len(replicas)))
+        known = [self._replicas[r].measured for r in replicas]
+        logs = np.array([math.log(max(ROWS_MIN, self._replicas[r].capacity)) for r in replicas])
+        apart = np.abs(logs[:, None] - logs[None, :])
+        apart[~np.outer(known, known)] = np.inf  # of those that have not been read nobody knows whom they are like
+        return clusters_of(apart, NEAR)
+
+    # -- exploring ---------------------------------------------------------------------------------------------------
+
+    def _probe(self, full: set[int], flow: float) -> None:
+        """Go on with the probes that did not block, end the others, and begin one when it is time."""
+        if not full:
+            self._probed.clear()  # nobody waits: there is nothing to gain
+            return
+        if self._probed:
+            self._lost += max(0.0, 1.0 - flow / self._usual) if self._usual else 0.0
+            self._go_on(full)
+            return
+        if self._sample <= self._probe_ended + AFTERMATH and flow < AFTERMATH_FLOW * self._usual:
+            # The buffer that a probe has filled is worked off only now, and that belongs to its cost.
+            pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
+            self._pause_until = min(self._sample + PAUSE_MAX, pause)
+            return
+        self._usual += (flow - self._usual) / MEAN_SAMPLES
+        if not all(replica.measured for replica in self._replicas.values()):
+            return  # those that have not been read grow with every sample, and that is probe enough
+        candidates = [r for r in self._replicas if r not in full and self._may_be_faster(r)]
+        if self._sample >= self._pause_until and candidates:
+            chosen = min(candidates, key=lambda r: (self._replicas[r].last_probed, r))
+            self._probed = {chosen: 0}
+            self._before = self._replicas[chosen].capacity
+            self._lost = 0.0
+
+    def _go_on(self, full: set[int]) -> None:
+        best = self._best()
+        going = {}
+        for r, step in self._probed.items():
+            if r not in self._replicas:
+                continue
+            self._replicas[r].last_probed = self._sample
+            if r not in full and (step < len(LADDER_SLOW) - 1 or not self._is_best(r, best)):
+                going[r] = step + 1
+        if max((self._replicas[r].capacity for r in going), default=0.0) >= max(SURE * best, 3 * self._before):
+            going |= {r: 0 for r in self._replicas if r not in self._probed and r not in full and self._was_alike(r)}
+        self._probed = going
+        if not going:
+            self._probe_ended = self._sample
+            pause = self._lost / self._probe_cost
+            self._pause_until = self._sample + round(min(PAUSE_MAX, max(PAUSE_MIN, pause)))
+
+    def _was_alike(self, r: int) -> bool:
+        """Whether a replica is about as slow as the one that was probed used to be."""
+        replica = self._replicas[r]
+        return replica.measured and replica.capacity <= ALIKE * max(self._before, ROWS_MIN)
+
+    def _may_be_faster(self, r: int) -> bool:
+        replica = self._replicas[r]
+        return not self._is_best(r, self._best()) or self._sample - replica.last_full >= IDLE_SAMPLES
+
+    def _best(self) -> float:
+        return max(replica.capacity for replica in self._replicas.values())
+
+    def _is_best(self, r: int, best: float) -> bool:
+        return self._replicas[r].capacity >= SLOWER * best
+
+    # -- weighing ----------------------------------------------------------------------------------------------------
+
+    def _assumed(self, r: int) -> float:
+        """The capacity to weigh by: a reading, a guess for one that has not led yet, a little more for the probed."""
+        replica, best = self._replicas[r], self._best()
+        known = max((x.capacity for x in self._replicas.values() if x.measured), default=0.0)
+        if not known:
+            return 1.0
+        if not replica.measured:
+            return self._growth * max(replica.capacity, known)
+        capacity = max(replica.capacity, 1e-9 * best)
+        if r not in self._probed:
+            return capacity
+        slow = not self._is_best(r, best)
+        ladder = LADDER_SLOW if slow else LADDER_EVEN
+        raised = capacity * ladder[min(self._probed[r], len(ladder) - 1)]
+        return min(raised, best) if slow else raised
+
+    def _allocate(self, replicas: Sequence[int]) -> Weights:
+        """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed."""
+        units = np.arange(UNITS + 1, dtype=np.float64)
+        functions = [units / self._assumed(r) for r in replicas]
+        return allocate(functions, low=[int(r in self._probed) for r in replicas])
+
+
+def build(settings: Mapping[str, float]) -> Policy:
+    """A policy that reads capacities at the connections that block."""
+    found = checked_settings("knee", SETTINGS, settings)
+    return Knee(found["grow"], found["probe_cost"], int(found["cluster_from"]))

@@ -1,0 +1,106 @@
+"""Rate functions: how much a connection would block at every weight (paper, section 5.1).
+
+    >>> function = RateFunction()
+    >>> function.observe(500, 0.4)
+    >>> [round(float(value), 3) for value in function.values()[[0, 250, 500, 1000]]]
+    [0.0, 0.2, 0.4, 0.8]
+
+Three steps, as printed: new data is smoothed into the raw points; the raw points are forced into non-decreasing order
+by monotone regression (pool adjacent violators); the rest of the domain is filled by straight lines. (0, 0) is assumed.
+
+Where the paper is silent, this was decided, by which reading reproduces its figures (docs/decisions/0016-balance.md):
+
+- An interval without blocking is data as well: it says 0 at the current weight. The draftees' zeros are misleading at
+  first, but only they tell equal replicas that they have room, so without them equal replicas do not end even.
+- Smoothing into a point is an exponential mean. In the regression a point counts for as many samples as are in it, and
+  decay takes from that as it takes from the value: what has decayed away must not drag down what is seen now.
+- Beyond the last point the last line goes on.
+- Delta, which the paper mentions only in section 5.3 as "the value we introduce when we need to force monotonicity", is
+  the least rise of the function from one unit to the next: with it a function rises to R * delta at least, and that
+  is what makes alpha = log R / |log(R delta)| put weights and rates on one scale. It also spreads weight evenly among
+  connections of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.run.region.contract import UNITS
+
+Floats = npt.NDArray[np.float64]
+
+DELTA = 1e-6  # least rise per unit; R * DELTA = 0.1 % is the smallest blocking that means anything
+POINT_SMOOTHING = 0.5  # weight of the newest value in a raw point
+DECAY = 0.10  # paper, 5.4: what every iteration takes from the function beyond the current weight
+COUNT_MAX = 10.0  # samples that a point can stand for: enough to be steady, few enough to be overruled
+COUNT_MIN = 1e-6  # a point that has decayed below this is no knowledge any more
+
+
+class RateFunction:
+    """What is known of one connection."""
+
+    def __init__(self, smoothing: float = POINT_SMOOTHING) -> None:
+        self._smoothing = smoothing
+        self.points: dict[int, float] = {}  # weight -> smoothed blocking rate
+        self.counts: dict[int, float] = {}  # weight -> samples behind the point, as far as they have not decayed
+
+    def observe(self, weight: int, rate: float) -> None:
+        """Blocking seen at a weight; at weight 0 nothing can be learnt."""
+        if weight > 0:
+            before = self.points.get(weight)
+            self.points[weight] = rate if before is None else before + self._smoothing * (rate - before)
+            self.counts[weight] = min(COUNT_MAX, self.counts.get(weight, 0.0) + 1.0)
+
+    def decay(self, weight: int, share: float = DECAY) -> None:
+        """Trust what lies beyond the current weight a little less (paper, 5.4)."""
+        for beyond in [w for w in self.points if w > weight]:
+            self.points[beyond] *= 1 - share
+            self.counts[beyond] *= 1 - share
+            if self.counts[beyond] < COUNT_MIN:
+                del self.points[beyond], self.counts[beyond]
+
+    def values(self) -> Floats:
+        """Predicted blocking at 0 to UNITS units, rising by DELTA or more with every unit."""
+        return filled(self.points, self.counts)
+
+
+def pooled(functions: Sequence[RateFunction]) -> Floats:
+    """The function of a cluster: every point of every member, the weighted mean where several have one at a weight."""
+    sums: dict[int, float] = {}
+    counts: dict[int, float] = {}
+    for function in functions:
+        for weight, rate in function.points.items():
+            count = function.counts[weight]
+            sums[weight] = sums.get(weight, 0.0) + count * rate
+            counts[weight] = counts.get(weight, 0.0) + count
+    return filled({weight: total / counts[weight] for weight, total in sums.items()}, counts)
+
+
+def filled(points: Mapping[int, float], counts: Mapping[int, float]) -> Floats:
+    """Raw points as a function over the whole domain."""
+    known = sorted(points)
+    weights = [0, *known]
+    heights = [0.0, *monotone([points[w] for w in known], [counts[w] for w in known])]
+    units = np.arange(UNITS + 1, dtype=np.float64)
+    found = np.interp(units, weights, heights)
+    if len(weights) > 1 and weights[-1] < UNITS:
+        slope = (heights[-1] - heights[-2]) / (weights[-1] - weights[-2])
+        found[weights[-1] :] = heights[-1] + slope * (units[weights[-1] :] - weights[-1])
+    return np.maximum.accumulate(found - DELTA * units) + DELTA * units
+
+
+def monotone(values: Sequence[float], counts: Sequence[float]) -> list[float]:
+    """The non-decreasing sequence nearest to the values in weighted squares: pool adjacent violators."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, members
+    for value, count in zip(values, counts, strict=True):
+        mean, weight, members = value, count, 1
+        while blocks and blocks[-1][0] > mean:
+            other_mean, other_weight, other_members = blocks.pop()
+            mean = (mean * weight + other_mean * other_weight) / (weight + other_weight)
+            weight += other_weight
+            members += other_members
+        blocks.append((mean, weight, members))
+    return [mean for mean, _, members in blocks for _ in range(members)]

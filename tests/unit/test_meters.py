@@ -1,0 +1,103 @@
+"""CPU time is shared out by slices: by the clock of the wall within a slice, exactly over slices."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.run import meters
+from penstock.run.meters import SLICE_NS, Meters, bucket_of, percentile, upper_end_us
+
+
+class Clocks:
+    """Two clocks that move when they are told to."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 1_000
+
+    def work(self, ns: int) -> None:
+        self.wall += ns
+        self.cpu += ns
+
+    def idle(self, ns: int) -> None:
+        self.wall += ns
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    found = Clocks()
+    fake = SimpleNamespace(monotonic_ns=lambda: found.wall, thread_time_ns=lambda: found.cpu)
+    monkeypatch.setattr(meters, "time", fake)
+    return found
+
+
+def counted(made: Meters) -> list[int]:
+    made.settle(at_once=True)
+    return made.cpu_ns
+
+
+def test_nested_runs_are_charged_to_whoever_is_at_work(clocks: Clocks) -> None:
+    made = Meters(0, "n0", ["a/0", "b/0"], [])
+    made.start(0)
+    made.switch(0)
+    clocks.work(100)
+    caller = made.switch(1)
+    clocks.work(40)
+    assert made.switch(caller) == 1
+    clocks.work(60)
+    made.switch(made.loop)
+    clocks.work(1_000)
+    assert counted(made) == [160, 40]
+
+
+def test_waiting_costs_nobody_anything(clocks: Clocks) -> None:
+    made = Meters(0, "n0", ["a/0"], [])
+    made.start(0)
+    made.switch(0)
+    clocks.work(500)
+    made.switch(made.waiting)
+    clocks.idle(1_000_000)
+    made.switch(made.loop)
+    assert counted(made) == [500]
+
+
+def test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it(clocks: Clocks) -> None:
+    made = Meters(0, "n0", ["busy/0", "sleepy/0"], [])
+    made.start(0)
+    for _ in range(10):
+        made.switch(0)
+        clocks.work(SLICE_NS)
+        made.switch(made.loop)
+        made.settle()
+        made.switch(1)
+        clocks.idle(10 * SLICE_NS)
+        made.switch(made.loop)
+        made.settle()
+    busy, sleepy = counted(made)
+    assert busy == 10 * SLICE_NS
+    assert sleepy == 0
+
+
+def test_bytes_of_what_passes_are_exact_where_rows_are_alike() -> None:
+    import pyarrow as pa
+
+    made = Meters(0, "n0", ["a/0"], [("a/0", "b/0")])
+    for rows in range(1, 50):
+        made.passed(0, 0, pa.record_batch({"i": list(range(rows))}), rows)
+    assert made.edge_bytes == [8 * sum(range(1, 50))]
+    assert made.edge_tuples == [sum(range(1, 50))]
+
+
+@given(latency_us=st.integers(0, 1 << 40))
+def test_buckets_hold_what_falls_into_them(latency_us: int) -> None:
+    end = upper_end_us(bucket_of(latency_us))
+    assert latency_us <= end <= latency_us * 1.13 + 1
+
+
+def test_percentiles_count_entries() -> None:
+    assert percentile([(10, 98), (20, 1), (30, 1)], 0.5) == 10
+    assert percentile([(10, 98), (20, 1), (30, 1)], 0.99) == 20
+    assert percentile([], 0.5) == 0

@@ -1,0 +1,120 @@
+"""Placement under constraints: best and exact keep all of them, the others are held to them by the certificate."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from fuse_kit import random_case
+
+from penstock.errors import Infeasible, NoPlanFound, UnhonouredConstraints, UserError
+from penstock.model.check import check_plan
+from penstock.model.cluster import Cluster, Node
+from penstock.model.constraint_check import constraint_violations
+from penstock.model.constraints import Apart, Together
+from penstock.model.plan import Slot
+from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.optimise.contract import Options
+from penstock.optimise.door import place
+from penstock.optimise.place import SCHEDULERS
+
+GRAPH = OperatorGraph("t", (Operator("a", 2), Operator("b", 2)), (Stream("a", "b"),))
+CLUSTER = Cluster.uniform([(3, 4.0)])
+
+
+def cheapest(graph: OperatorGraph, cluster: Cluster) -> float | None:
+    """The least cost between nodes of all placements with every task its own worker or none that must be apart."""
+    tasks = [f"{o.name}/{i}" for o in graph.operators for i in range(o.tasks)]
+    load = [value for o in graph.operators for value in o.loads()]
+    memory = [value for o in graph.operators for value in o.memories_mb()]
+    best: float | None = None
+    for nodes in itertools.product(range(len(cluster.nodes)), repeat=len(tasks)):
+        if any(
+            sum(x for x, k in zip(load, nodes, strict=True) if k == at) > node.capacity + 1e-9
+            or sum(x for x, k in zip(memory, nodes, strict=True) if k == at) > (node.memory_mb or 1e9)
+            for at, node in enumerate(cluster.nodes)
+        ):
+            continue
+        where = dict(zip(tasks, nodes, strict=True))
+        cost = sum(s.rate for s in graph.streams if where[f"{s.source}/0"] != where[f"{s.target}/0"])  # type: ignore[misc]
+        if best is not None and cost >= best:
+            continue
+        if any(
+            not constraint_violations(
+                graph, {t: Slot(cluster.nodes[k].name, w) for t, k, w in zip(tasks, nodes, workers, strict=True)}
+            )
+            for workers in _labellings(len(tasks))
+        ):
+            best = cost
+    return best
+
+
+def _labellings(count: int) -> list[tuple[int, ...]]:
+    return [
+        labels
+        for labels in itertools.product(range(count), repeat=count)
+        if all(label <= max(labels[:k], default=-1) + 1 for k, label in enumerate(labels))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_exact_and_best_against_brute_force(seed: int) -> None:
+    graph, cluster = random_case(1000 + seed, constraints_max=3)
+    if graph.task_count > 5:
+        graph, cluster = random_case(2000 + seed, constraints_max=3)
+    if graph.task_count > 5:
+        return
+    truth = cheapest(graph, cluster)
+    for name in ("exact", "best"):
+        try:
+            plan = place(graph, cluster, name, options=Options(theta=5.0))
+        except NoPlanFound:
+            pytest.fail(f"{name} found no plan")
+        except Infeasible:
+            assert truth is None or any(getattr(c, "isomorphic", False) for c in graph.constraints)
+            continue
+        assert check_plan(graph, cluster, plan) == []
+        assert truth is not None
+        assert plan.cost == pytest.approx(truth, abs=1e-9)
+        assert plan.lower_bound <= truth + 1e-9
+        if name == "exact":
+            assert plan.proved_optimal
+
+
+@pytest.mark.parametrize("name", list(SCHEDULERS))
+class TestEveryScheduler:
+    def test_a_clash_is_refused_for_all(self, name: str) -> None:
+        clashing = replace(GRAPH, constraints=(Together("node", ("a", "b")), Apart("node", ("a/0", "b/0"))))
+        with pytest.raises(Infeasible, match="2 constraints clash"):
+            place(clashing, CLUSTER, name, options=Options(settings=_settings(name)))
+
+    def test_a_constraint_is_kept_or_the_scheduler_says_that_it_looks_at_none(self, name: str) -> None:
+        apart = replace(GRAPH, constraints=(Apart("node", ("a/0", "b/0")), Together("worker", ("a/1", "b/1"))))
+        try:
+            plan = place(apart, CLUSTER, name, options=Options(settings=_settings(name)))
+        except UserError:
+            assert "constraints" not in SCHEDULERS[name].looks_at
+        else:
+            assert check_plan(apart, CLUSTER, plan) == []
+            if "constraints" not in SCHEDULERS[name].looks_at:
+                assert any("does not look at constraints" in note for note in plan.notes)
+
+
+def _settings(name: str) -> dict[str, object]:
+    return {"phi": 6} if name == "ischeduler" else {}
+
+
+def test_a_broken_constraint_is_told_with_the_scheduler_that_does_not_look() -> None:
+    apart = replace(GRAPH, constraints=(Apart("node", ("a/0", "b/0")), Apart("node", ("a/1", "b/1"))))
+    with pytest.raises(UnhonouredConstraints, match=r"'t3' does not honour constraints and its plan breaks constraint"):
+        place(apart, CLUSTER, "t3")
+
+
+def test_workers_keep_the_rules_and_the_slots() -> None:
+    graph = replace(GRAPH, constraints=(Apart("worker", ("a/0", "a/1")), Together("worker", ("a/0", "b/0"))))
+    cluster = Cluster((Node("n1", 9.0, slots=2),))
+    for name in ("best", "exact"):
+        at = place(graph, cluster, name).assignment
+        assert at["a/0"] == at["b/0"] != at["a/1"]
+        assert {slot.worker for slot in at.values()} == {0, 1}

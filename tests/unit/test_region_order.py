@@ -1,0 +1,243 @@
+"""Order and completeness of a parallel region: random speeds, weights, batches, stalls and replicas, no lock-up."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import InternalError
+from penstock.run.region.contract import UNITS, units_of
+from penstock.run.region.order import Merger, Released, Slice, Splitter
+from penstock.run.region.sharing import Sharing, turns
+
+shares = st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any)
+
+
+class TinyRegion:
+    """A region whose every queue is bounded, driven one random step at a time.
+
+    The splitter waits for the connection of its next slice; a replica works off one slice at a time into one or more
+    parts, none of which it may send without credit; the merger takes whatever has been sent.
+    """
+
+    def __init__(
+        self, replicas: int, batches: list[int], window: int, out_window: int, slice_rows: int, seed: int
+    ) -> None:
+        self.random = random.Random(seed)
+        self.splitter, self.merger = Splitter(range(replicas), slice_rows=slice_rows), Merger[list[int]]()
+        self.batches, self.row = deque(batches), 0
+        self.pending: deque[tuple[Slice, list[int]]] = deque()
+        self.inputs: dict[int, deque[tuple[Slice, list[int]]]] = {r: deque() for r in range(replicas)}
+        self.outputs: dict[int, deque[tuple[int, list[int], bool]]] = {r: deque() for r in range(replicas)}
+        self.working: dict[int, deque[tuple[int, list[int], bool]]] = {r: deque() for r in range(replicas)}
+        self.window, self.out_window = window, out_window
+        self.unreleased = dict.fromkeys(range(replicas), 0)
+        self.result: list[int] = []
+        self.held_max = 0
+
+    def steps(self) -> list[tuple[str, int]]:
+        """Everything that can happen now."""
+        found = []
+        if not self.pending and self.batches:
+            found.append(("cut", 0))
+        if self.pending and len(self.inputs[self.pending[0][0].replica]) < self.window:
+            found.append(("send", 0))
+        for r in self.inputs:
+            if self.inputs[r] and not self.working[r]:
+                found.append(("work", r))
+            if self.working[r] and self.unreleased[r] < self.out_window:
+                found.append(("emit", r))
+            if self.outputs[r]:
+                found.append(("merge", r))
+        return found
+
+    def do(self, what: str, r: int) -> None:
+        getattr(self, what)(r)
+        assert all(size <= self.out_window for size in self.unreleased.values())
+        self.held_max = max(self.held_max, self.merger.statistics().size_held)
+
+    def cut(self, _: int) -> None:
+        rows = self.batches.popleft()
+        values = list(range(self.row, self.row + rows))
+        self.row += rows
+        for piece in self.splitter.cut(rows):
+            self.pending.append((piece, values[piece.start : piece.start + piece.rows]))
+
+    def send(self, _: int) -> None:
+        piece, values = self.pending.popleft()
+        self.splitter.sent(piece, 1)
+        self.inputs[piece.replica].append((piece, values))
+
+    def work(self, r: int) -> None:
+        """A filter that drops two thirds, and a flat_map that makes two of some: none, one or several parts."""
+        piece, values = self.inputs[r].popleft()
+        self.splitter.taken(r, 1)
+        out = [v for value in values for v in made_of(value)]
+        parts = [out[i : i + 3] for i in range(0, len(out), 3)] or [[]]
+        self.working[r].extend((piece.sequence, part, i + 1 == len(parts)) for i, part in enumerate(parts))
+
+    def emit(self, r: int) -> None:
+        self.outputs[r].append(self.working[r].popleft())
+        self.unreleased[r] += 1
+
+    def merge(self, r: int) -> None:
+        sequence, part, last = self.outputs[r].popleft()
+        for released in self.merger.arrived(r, sequence, part, 1, last=last):
+            self.unreleased[released.replica] -= released.size
+            self.result += released.payload or []
+
+
+def made_of(value: int) -> list[int]:
+    return [[], [value], [value, -value], []][value % 4]
+
+
+@settings(max_examples=150)
+@given(
+    batches=st.lists(st.integers(0, 40), max_size=12),
+    first=shares,
+    changes=st.lists(shares, max_size=3),
+    window=st.integers(1, 3),
+    out_window=st.integers(1, 3),
+    slice_rows=st.integers(1, 16),
+    stalled=st.sets(st.integers(0, 5), max_size=3),
+    seed=st.integers(0, 2**32),
+)
+def test_every_row_comes_out_once_and_in_order(
+    batches: list[int],
+    first: list[int],
+    changes: list[list[int]],
+    window: int,
+    out_window: int,
+    slice_rows: int,
+    stalled: set[int],
+    seed: int,
+) -> None:
+    count = max(len(s) for s in (first, *changes))
+    region = TinyRegion(count, batches, window, out_window, slice_rows, seed)
+    region.splitter.retarget(range(len(first)), units_of(first))
+    plan = deque(changes)
+    for number in range(100_000):
+        steps = region.steps()
+        if not steps:
+            break
+        # Stalled replicas move only when nobody else can: the region must get through all the same.
+        quick = [step for step in steps if step[1] not in stalled or step[0] in {"cut", "send"}]
+        region.do(*region.random.choice(quick or steps))
+        if plan and number % 17 == 16:
+            shares_now = plan.popleft()
+            region.splitter.retarget(range(len(shares_now)), units_of(shares_now))  # replicas may leave and come back
+    assert not region.steps()
+    assert not region.pending, "the region locked up"
+    assert not any(region.inputs[r] or region.working[r] or region.outputs[r] for r in region.inputs), "locked up"
+    assert region.result == [v for value in range(sum(batches)) for v in made_of(value)]
+    region.merger.finish(region.splitter.next_sequence)
+    assert region.held_max <= out_window * count
+    assert region.splitter.laggard() is None
+
+
+def test_the_slice_that_is_next_passes_straight_through() -> None:
+    merger = Merger[str]()
+    assert merger.arrived(0, 0, "a1", 5, last=False) == [Released(0, "a1", 5)]
+    assert merger.arrived(1, 1, "b1", 7, last=False) == []
+    assert merger.size_held(0) == 0
+    assert merger.size_held(1) == 7
+    # The end of slice 0 brings what there is of slice 1, whose rest then passes straight through as well.
+    assert merger.arrived(0, 0, last=True) == [Released(1, "b1", 7)]
+    assert merger.arrived(1, 1, "b2", 1, last=True) == [Released(1, "b2", 1)]
+    merger.finish(2)
+    assert merger.statistics().size_held_max == 7
+
+
+def test_an_empty_slice_frees_those_behind_it() -> None:
+    merger = Merger[str]()
+    merger.arrived(1, 1, "b", 1, last=True)
+    assert merger.arrived(0, 0, last=True) == [Released(1, "b", 1)]
+
+
+def test_the_merger_names_what_went_wrong() -> None:
+    merger = Merger[str]()
+    merger.arrived(0, 0, "a", last=True)
+    with pytest.raises(InternalError, match="slice 0 after its end"):
+        merger.arrived(0, 0, "again", last=True)
+    merger.arrived(1, 2, "c", last=True)
+    with pytest.raises(InternalError, match="slice 2 after its end"):
+        merger.arrived(1, 2, "again", last=True)
+    with pytest.raises(InternalError, match="slice 1 never came; 1 wait"):
+        merger.finish(3)
+
+
+def test_the_laggard_has_the_oldest_slice() -> None:
+    splitter = Splitter((4, 5), slice_rows=1)
+    assert splitter.laggard() is None
+    for piece in splitter.cut(4):
+        splitter.sent(piece, 10)
+    assert splitter.laggard() == 4
+    splitter.taken(4, 15)  # the first, and half of the third
+    assert splitter.laggard() == 5
+    splitter.taken(5, 20)
+    assert splitter.laggard() == 4
+
+
+def test_slices_are_as_long_as_their_replica_is_heavy() -> None:
+    splitter = Splitter((0, 1), slice_rows=100)
+    splitter.retarget((0, 1), (900, 100))
+    rows = [piece.rows for piece in splitter.cut(10_000) if piece.replica == 1]
+    assert max(rows) <= 22  # two in a row are one slice
+    assert sum(rows) == pytest.approx(1000, abs=12)
+    with pytest.raises(ValueError, match="slice_rows is 0"):
+        Splitter((0,), slice_rows=0)
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------------
+
+
+@given(shares, st.integers(1, 400))
+def test_turns_are_smooth(given_shares: list[int], length: int) -> None:
+    weights = units_of(given_shares)
+    order = turns(weights)
+    assert [order.count(j) for j in range(len(weights))] == list(weights)
+    for j, weight in enumerate(weights):
+        got = order[:length].count(j)
+        assert abs(got - length * weight / UNITS) <= 2
+
+
+@given(st.lists(st.integers(1, 50), min_size=200, max_size=300), shares)
+def test_shares_hold_by_rows_whatever_the_slices(sizes: list[int], given_shares: list[int]) -> None:
+    sharing = Sharing(range(len(given_shares)))
+    weights = units_of(given_shares)
+    sharing.weigh(weights)
+    got = dict.fromkeys(range(len(weights)), 0)
+    for size in sizes:
+        got[sharing.take(size)] += size
+    for j, weight in enumerate(weights):
+        assert abs(got[j] - sum(sizes) * weight / UNITS) <= 3 * max(sizes)
+
+
+def test_decisions_do_not_starve_a_light_replica() -> None:
+    """A turn in 100 rows, new weights after every 10: it comes all the same."""
+    sharing = Sharing((0, 1))
+    got = []
+    for number in range(100):
+        light = 10 if number % 2 else 11
+        sharing.weigh((UNITS - light, light))
+        got += [sharing.take(1) for _ in range(10)]
+    assert 9 <= got.count(1) <= 12
+
+
+def test_queues_decide_where_the_policy_says_so() -> None:
+    lengths = {0: 9.0, 1: 3.0, 2: 0.0, 3: 5.0, 4: 0.0}
+    full = {0, 1}
+    by_queue = lambda r: (lengths[r], r in full)  # noqa: E731
+    assert Sharing(range(5), "reroute").take(1, by_queue) == 2
+    assert Sharing(range(5), "rebalance").take(1, by_queue) == 2
+    assert Sharing(range(5), "turns").take(1, by_queue) == 0
+    assert Sharing(range(2), "reroute").take(1, by_queue) == 0  # all full: its turn
+
+
+def test_weights_must_add_up() -> None:
+    with pytest.raises(ValueError, match="add up to 1000"):
+        Sharing((0, 1)).weigh((500, 400))
