@@ -48,7 +48,9 @@ def test_items_are_the_figures_of_both_papers() -> None:
 
 
 def test_unknown_item_lists_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match=r"unknown item 't3-fig7'; known: t3-fig5, .*ischeduler-fig9"):
+    with pytest.raises(
+        InvalidInput, match=r"unknown item 't3-fig7'; known: t3-fig5, .*ischeduler-fig9, turbostream-fig8"
+    ):
         find_item("t3-fig7")
 
 

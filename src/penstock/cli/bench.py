@@ -14,7 +14,7 @@ from penstock.cli.show import console, print_json, progress_bar, rows_table
 from penstock.errors import InvalidInput
 
 # Each has a module of its name in penstock.bench with a `BENCH`, loaded on demand: peers and solvers load slowly.
-BENCHES = ("place", "engine", "balance", "fuse")
+BENCHES = ("place", "engine", "ipc", "balance", "fuse")
 
 
 def register(app: typer.Typer) -> None:

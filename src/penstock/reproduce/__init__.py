@@ -10,19 +10,26 @@ from pathlib import Path
 
 from penstock.apps.layouts import PUBLISHED_SIZES
 from penstock.errors import InvalidInput
-from penstock.reproduce import balance_depth, balance_sweeps, ischeduler_figures, t3_figures
+from penstock.reproduce import balance_depth, balance_sweeps, ischeduler_figures, t3_figures, turbostream_fig8
 from penstock.reproduce.balance_item import FULL, BalanceItem, Scale
 from penstock.reproduce.cola_table1 import TableItem
 from penstock.reproduce.item import Item, Report, door
 from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
+from penstock.reproduce.turbostream_fig8 import TransportFigure
 
 __all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
-Reproducible = Item | BalanceItem | TableItem
+Reproducible = Item | TransportFigure | BalanceItem | TableItem
 
 _BALANCE = sorted((*balance_depth.ITEMS, *balance_sweeps.ITEMS), key=lambda item: int(item.name.partition("fig")[2]))
-_ALL: tuple[Reproducible, ...] = (*t3_figures.ITEMS, *ischeduler_figures.ITEMS, *_BALANCE, TableItem())
+_ALL: tuple[Reproducible, ...] = (
+    *t3_figures.ITEMS,
+    *ischeduler_figures.ITEMS,
+    *turbostream_fig8.ITEMS,
+    *_BALANCE,
+    TableItem(),
+)
 ITEMS: dict[str, Reproducible] = {item.name: item for item in _ALL}
 
 
