@@ -297,6 +297,7 @@ class CutNetwork:
         """(row starts, edges, flows, reach): each vertex's demand along its shortest-path tree."""
     def anneal(self, side: _Bytes, seed: int, runs: int, seconds: float) -> tuple[_Bytes, float]:
         """(best side that annealing reaches from this one, its ratio)."""
+
 # core/bind_ring.cpp: shared memory between the workers of one node; see core/ring.hpp. Timeouts are seconds; None waits
 # for ever and 0 tries once.
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.bench import contract, ipc_install, ipc_netty, ipc_tables, ipc_targets
+from penstock.bench import contract, engine, ipc_install, ipc_netty, ipc_tables, ipc_targets
 from penstock.bench import ipc_transports as names
 from penstock.bench.contract import Progress, Row
 from penstock.bench.ipc_cases import KB, Case, Outcome, median_of
@@ -112,6 +112,7 @@ def main(quick: bool = False, progress: Progress = lambda message: None) -> dict
         "ipc_flat_out": flat_rows(results, cases),
         "ipc_arrow": arrow_rows(results, cases),
         "ipc_targets": ipc_targets.rows(results, cases),
+        "ipc_engine": engine.transport_latency(1 if quick else cases.effort.rounds, 1.0 if quick else 3.0, progress),
         "ipc_skipped": [{"transport": name, "note": why} for name, why in results.skipped.items()],
     }
 
@@ -233,6 +234,7 @@ BENCH = contract.Bench(
         "ipc_flat_out": "flat out, MB/s by message size",
         "ipc_arrow": "Arrow batches, written, sent, opened and a column summed: p50 / p99 us, and MB/s flat out",
         "ipc_targets": "targets",
+        "ipc_engine": "word count through two workers at 20,000 words/s, over rings and over sockets, ms",
         "ipc_skipped": "not measured",
     },
     {
