@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.deploy.messages import HEADER, Fault, Hello, decode, decode_deployment, encode, proof
+from penstock.run.channel.protocol import PeerGone
 from penstock.run.worker import Cancelled, Deployment
 
 QUEUE_BATCHES = 32
@@ -32,7 +33,7 @@ PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
 ORDERS_POLLS_MAX = 120
 
 
-class DriverGone(ConnectionError):
+class DriverGone(PeerGone):
     """The driver does not answer any more."""
 
 
