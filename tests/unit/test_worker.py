@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -218,3 +219,24 @@ def test_a_fault_in_the_middle_of_a_chain_is_its_own_and_not_its_callers() -> No
     with pytest.raises(TaskFault) as caught:
         LocalJob(top.build(), 1).run()
     assert caught.value.task == "bad/0"
+
+
+def test_a_clock_that_is_set_back_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A source that pauses for a millisecond must not wait for an hour because the clock was set back by one.
+    set_back_ns = 0
+    real = time.time_ns
+
+    def numbers(task: int, tasks: int) -> Iterator[tuple[int] | None]:
+        nonlocal set_back_ns
+        for i in range(20):
+            yield (i,)
+            yield None  # what there is goes out
+            if i == 10:
+                set_back_ns = 3_600_000_000_000
+            yield None  # nothing yet: to be asked again a millisecond later
+
+    monkeypatch.setattr(time, "time_ns", lambda: real() - set_back_ns)
+    top = ps.Topology("clock")
+    top.source("a", ps.io.generator(numbers, "i bigint")).sink("out", ps.io.collect())
+    job = LocalJob(top.build(), 1, settings=RunSettings(linger_ms=1.0)).run()
+    assert [row["i"] for row in job.rows("out")] == list(range(20))
