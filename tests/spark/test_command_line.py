@@ -29,6 +29,12 @@ ENDLESS.source("ticks", ps.io.rate(10)).sink("out", ps.io.collect())
 BOUNDED = ps.Topology("bounded")
 BOUNDED.source("ticks", ps.io.rate(1000, rows=10)).sink("out", ps.io.collect())
 
+SIDES = ps.Topology("sides")
+ticks = SIDES.source("ticks", ps.io.rate(1000, rows=10))
+even = ticks.map(lambda row: (10 // (row.value % 2),), "tens bigint", on_error="quarantine")
+even.sink("good", ps.io.collect())
+even.errors.sink("bad", ps.io.collect())
+
 def no_sink():
     top = ps.Topology("half")
     top.source("ticks", ps.io.rate(10))
@@ -138,6 +144,20 @@ def test_its_profile_fits_the_graph_of_that_name(main_job: MainJob) -> None:
     assert json.loads(placed.stdout)["assignment"].keys() == main_job.ran.keys()
 
 
+# -- other jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_with_several_sinks_shows_and_writes_each(user_folder: Path) -> None:
+    words = ("run", "mine.py:SIDES", "--output", "both", "--format", "json")
+    done = penstock(*words, folder=user_folder)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["tens"] for row in rows["good"]] == ["10"] * 5
+    assert all("ZeroDivisionError" in row["error"] for row in rows["bad"])
+    assert pq.read_table(user_folder / "both" / "good").num_rows == 5
+    assert pq.read_table(user_folder / "both" / "bad").num_rows == 5
+
+
 # -- complaints ------------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +183,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["mine.py:ENDLESS"], "topology 'endless' never ends by itself; give --duration SECONDS"),
         (["mine.py:BOUNDED", "--duration", "0"], "--duration is 0; it must be above 0 seconds"),
         (["mine.py:BOUNDED", "--duration", "nan"], "--duration is nan; it must be above 0 seconds"),
+        (["mine.py:BOUNDED", "--output", "mine.py"], "--output is mine.py, which is there already"),
         (["mine.py:BOUNDED", "--scheduler", "worst"], "unknown scheduler 'worst'"),
         (["mine.py:BOUNDED", "--master", "mesos://there"], "master 'mesos://there'"),
         (["mine.py:BOUNDED", "--master", "local[0]"], "master 'local[0]'"),

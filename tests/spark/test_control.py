@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.deploy.control import METRICS_ROOM, DriverGone, DriverLine
+from penstock.deploy.control import METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
 from penstock.deploy.messages import HEADER, REPORT_BYTES_MAX, Fault, Hello, encode, encode_deployment, proof
 from penstock.deploy.rendezvous import ControlServer, wait_until
 from penstock.run.links import WorkerPlace
@@ -133,8 +133,24 @@ def test_metrics_behind_many_results_are_late_but_not_lost(
     line.metrics({"tasks": BATCH})
     line.start()
     line.flush()
-    assert [kind for _, kind, _, _ in taken] == ["results"] * METRICS_ROOM + ["metrics"]
+    # Results and metrics are two streams, so which of them arrives first is open.
+    assert sorted(kind for _, kind, _, _ in taken) == ["metrics"] + ["results"] * METRICS_ROOM
     assert line.metrics_dropped == 0
+
+
+def test_a_full_queue_does_not_keep_the_sender_from_hearing_of_the_end(server: ControlServer) -> None:
+    line = DriverLine(f"grpc://127.0.0.1:{server.port}", KEY, 0)
+    for _ in range(QUEUE_BATCHES):
+        line.deliver("out", BATCH)  # nobody sends them
+    heard: list[bool] = []
+
+    class Sender(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            heard.append(None in list(line._rows.queue))
+
+    line._threads.append(Sender())
+    line.close()
+    assert heard == [True]
 
 
 def test_a_fault_of_one_worker_cancels_the_others(server: ControlServer, line: DriverLine) -> None:

@@ -251,6 +251,15 @@ def test_the_metric_log_says_where_every_task_ran(spark: SparkSession, tmp_path:
     assert sum(row["tuples"] for row in edges if row["source"].startswith("split")) > 0
 
 
+def test_a_metric_log_that_cannot_be_written_is_an_error_and_no_silence(spark: SparkSession, tmp_path: Path) -> None:
+    with start_topology(endless_topology(), spark, scheduler="even", workers=2, metrics=str(tmp_path)) as job:
+        for table in tmp_path.iterdir():
+            table.rmdir()  # nothing is written before the first flush, ten seconds away
+        with pytest.raises(JobFailed, match="its metric log could not be written"):
+            job.stop()
+    assert job.status == "failed"
+
+
 def test_a_plan_is_followed_and_spare_workers_go_home(spark: SparkSession) -> None:
     tasks = [f"{operator.name}/{i}" for operator in words_topology().build().operators for i in range(operator.tasks)]
     assignment = {task: Slot("elsewhere", i % 2) for i, task in enumerate(tasks)}

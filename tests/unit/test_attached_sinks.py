@@ -14,7 +14,8 @@ from worker_kit import LocalJob
 
 import penstock as ps
 from penstock.errors import InvalidInput
-from penstock.run.contract import MAIN, SourceTask, Task
+from penstock.run.channel.protocol import PeerGone
+from penstock.run.contract import MAIN, SourceTask, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.operators.attached import SinkFailed, with_sinks
 from penstock.run.operators.sinks import BatchCallback, Collect, Discard
@@ -122,7 +123,7 @@ def test_latency_is_told_once_for_each_batch_at_each_sink_and_the_last_rows_arri
     assert out.rows(MAIN) == [(1,), (2,), (-1,)]
 
 
-@pytest.mark.parametrize("passing", [Cancelled("told to"), ConnectionError("driver gone")])
+@pytest.mark.parametrize("passing", [Cancelled("told to"), PeerGone("driver gone")])
 def test_the_end_of_the_job_is_not_the_sinks_failure(passing: Exception) -> None:
     def ends(batch: pa.RecordBatch) -> None:
         raise passing
@@ -131,6 +132,27 @@ def test_the_end_of_the_job_is_not_the_sinks_failure(passing: Exception) -> None
     with pytest.raises(type(passing)) as caught:
         task.process(pa.RecordBatch.from_pydict({"n": [1]}), 0, Recorder())
     assert not isinstance(caught.value, SinkFailed)
+
+
+@pytest.mark.parametrize("when", ["open", "process", "finish"])
+def test_a_sink_is_named_wherever_it_raises_and_loses_connections_of_its_own(when: str) -> None:
+    class Loses(Discard):
+        pass
+
+    def lose(*_: object) -> None:
+        msg = "the database is gone"
+        raise ConnectionResetError(msg)
+
+    setattr(Loses, when, lose)
+    task = with_sinks(Pass, [AttachedSink("stored", "callback", Loses)])
+
+    def whole_life() -> None:
+        task.open(TaskContext("a", 0, 1))
+        task.process(pa.RecordBatch.from_pydict({"n": [1]}), 0, Recorder())
+        task.finish(Recorder())
+
+    with pytest.raises(SinkFailed, match="in sink 'stored': ConnectionResetError: the database is gone"):
+        whole_life()
 
 
 def test_all_parts_are_closed_and_a_source_stays_one() -> None:

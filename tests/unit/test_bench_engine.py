@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from penstock.bench import engine, engine_peers
 from penstock.bench import engine_jobs as jobs
 from penstock.bench.engine import Case
 from penstock.bench.engine_peers import BYTEWAX, FIRST_TUPLE, SPARK, PeerMissing
+from penstock.bench.engine_run import timed_run
+from penstock.errors import InternalError
 
 LINES = jobs.make_lines(count=200)
 
@@ -68,3 +71,13 @@ def test_a_peer_that_is_missing_is_asked_once_and_the_others_go_on() -> None:
         ("penstock", 4.0, 6.0),
         ("bytewax", None, None),
     ]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork")
+def test_a_worker_that_dies_ends_the_measurement_at_once() -> None:
+    def die() -> object:
+        os._exit(3)
+
+    dataflow = jobs.word_count(jobs.line_batches(LINES, 100), 200, jobs.split_built_in, "end")
+    with pytest.raises(InternalError, match="a benchmark worker ended with status 3 and no answer"):
+        timed_run(dataflow, jobs.paired(dataflow), at_end=die)

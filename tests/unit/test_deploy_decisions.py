@@ -23,6 +23,7 @@ from penstock.deploy.messages import (
 )
 from penstock.deploy.outcome import Reports, judge
 from penstock.deploy.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
+from penstock.deploy.submit import start_topology
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots, UnfitSession
 from penstock.model.plan import Plan, Slot
 from penstock.run.contract import MAIN, Task
@@ -57,6 +58,29 @@ def hellos(*executors: str, machines: tuple[str, ...] = ()) -> list[Hello]:
         )
         for i, executor in enumerate(executors)
     ]  # fmt: skip
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rows_max": 0},  # a source would be asked for ever and never give a row
+        {"rows_max": 2.5},
+        {"rows_max": (1 << 20) + 1},
+        {"linger_ms": -1},
+        {"linger_ms": float("nan")},
+        {"linger_ms": 60_001},
+        {"interval_s": 0},  # a worker would do nothing but report
+        {"interval_s": float("inf")},
+        {"interval_s": "1"},
+    ],
+)
+def test_settings_that_would_hang_a_worker_are_refused_before_anything_starts(options: dict[str, object]) -> None:
+    (name,) = options
+    with pytest.raises(InvalidInput, match=rf"^{name} is .*; give a (whole )?number from"):
+        start_topology(dataflow(), None, **options)  # type: ignore[arg-type] # Spark is not asked yet
 
 
 # -- preflight ---------------------------------------------------------------------------------------------------------

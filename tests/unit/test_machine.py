@@ -264,6 +264,29 @@ def test_a_source_that_waits_is_asked_again_when_its_time_has_come() -> None:
     assert machine.next(103) == Done()
 
 
+def test_tasks_that_are_equally_near_to_the_sinks_take_turns() -> None:
+    # Two sources that always have more, and two readers that other workers feed without end: nobody starves.
+    sources = tuple(TaskLayout(f"a/{i}", 0, is_source=True) for i in range(3))
+    machine = Machine(WorkerLayout(sources, ()))
+    asked = []
+    for now_us in range(9):
+        instruction = machine.next(now_us)
+        assert isinstance(instruction, Poll)
+        asked.append(instruction.task)
+        machine.polled(instruction.task, ended=False, wait_until_us=None)
+    assert sorted(asked) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    readers = (TaskLayout("b/0", 1), TaskLayout("b/1", 1))
+    machine = Machine(WorkerLayout(readers, (EdgeLayout(None, 0), EdgeLayout(None, 1))))
+    ran = []
+    for now_us in range(8):
+        for edge in (0, 1):
+            machine.received(edge, "batch", 1, 1)
+        instruction = machine.next(now_us)
+        assert isinstance(instruction, Run)
+        ran.append(instruction.task)
+    assert sorted(ran) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
 def test_blocked_time_is_counted_from_the_full_window_to_the_returned_credit() -> None:
     machine = Machine(WorkerLayout((TaskLayout("a/0", 0, is_source=True),), (EdgeLayout(0, None, 0, 10),)))
     assert machine.next(1000) == Poll(0)

@@ -19,6 +19,8 @@ from pathlib import Path
 from penstock.errors import UserError
 
 LIMIT_SECONDS = 180.0
+SPARK_LIMIT_SECONDS = 600.0  # a session and five micro-batches: half a minute alone, ten times that on a busy machine
+INSTALL_SECONDS = 900.0
 SCRIPTS = Path(__file__).parent / "peers_engine"
 
 
@@ -29,6 +31,7 @@ class Peer:
     name: str
     script: str
     requirement: str | None = None  # what to install; None: it runs in our own environment
+    limit_seconds: float = LIMIT_SECONDS  # for one answer
 
     @property
     def python(self) -> Path:
@@ -41,8 +44,8 @@ class Peer:
 
 
 BYTEWAX = Peer("bytewax", "bytewax_words.py", "bytewax==0.21.1")
-SPARK = Peer("spark", "spark_words.py")
-FIRST_TUPLE = Peer("penstock", "first_tuple.py")
+SPARK = Peer("spark", "spark_words.py", limit_seconds=SPARK_LIMIT_SECONDS)
+FIRST_TUPLE = Peer("penstock", "first_tuple.py", limit_seconds=SPARK_LIMIT_SECONDS)
 INSTALLABLE = (BYTEWAX,)
 
 
@@ -65,7 +68,13 @@ def install(progress: Callable[[str], None]) -> None:
         folder = home() / peer.requirement
         venv.create(folder, with_pip=True, clear=True)
         command = [str(peer.python), "-m", "pip", "install", "-q", "--disable-pip-version-check", peer.requirement]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            msg = f"{peer.requirement} was not installed within {INSTALL_SECONDS:g} s; is the package index reachable?"
+            raise PeerMissing(msg) from None
         if done.returncode:
             msg = f"{peer.requirement} could not be installed: {_last_line(done.stderr)}"
             raise PeerMissing(msg)
@@ -80,10 +89,10 @@ def measured(peer: Peer, case: str, lines: Path, words: int, lines_a_batch: int)
     command = [str(peer.python), str(SCRIPTS / peer.script), case, str(lines), str(words), str(lines_a_batch)]
     try:
         done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=peer.limit_seconds
         )
     except subprocess.TimeoutExpired:
-        msg = f"{peer.name} gave no answer for {case!r} within {LIMIT_SECONDS:g} s"
+        msg = f"{peer.name} gave no answer for {case!r} within {peer.limit_seconds:g} s"
         raise PeerMissing(msg) from None
     if done.returncode or not done.stdout.strip():
         msg = f"{peer.name} failed on {case!r}: {_last_line(done.stderr)}"

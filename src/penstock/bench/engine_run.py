@@ -11,7 +11,8 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 
 import pyarrow as pa
@@ -96,12 +97,15 @@ def timed_run(
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
         process.start()
+    for listener in listeners:
+        listener.close()  # the workers have them now
     answers = []
-    for reader, _ in pipes:
-        if not reader.poll(LIMIT_SECONDS):
-            for process in processes:
-                process.kill()
-            msg = f"a benchmark worker gave no answer within {LIMIT_SECONDS:g} s"
+    for process, (reader, _) in zip(processes, pipes, strict=True):
+        wait([reader, process.sentinel], LIMIT_SECONDS)
+        if not reader.poll():
+            msg = f"a benchmark worker {_silence(process)}"
+            for other in processes:
+                other.kill()
             raise InternalError(msg)
         answers.append(reader.recv())
     for process in processes:
@@ -117,3 +121,11 @@ def timed_run(
         tuple(entry for a in answers for entry in a[4]),
         tuple(a[5] for a in answers),
     )
+
+
+def _silence(process: BaseProcess) -> str:
+    """Why there is no answer."""
+    process.join(1.0)  # its end can be seen a moment before its status
+    if process.exitcode is None:
+        return f"gave no answer within {LIMIT_SECONDS:g} s"
+    return f"ended with status {process.exitcode} and no answer; what it raised is on stderr"

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         input_path: Annotated[
             str | None, typer.Option("--input", help="Parquet files instead of generated data.")
         ] = None,
-        output_path: Annotated[Path | None, typer.Option("--output", help="Write the result here as Parquet.")] = None,
+        output_path: Annotated[str | None, typer.Option("--output", help="Write the result here as Parquet.")] = None,
         duration: Annotated[
             float | None, typer.Option("--duration", help="Stop (drain) after so many seconds.")
         ] = None,
@@ -64,6 +64,9 @@ def register(app: typer.Typer) -> None:
         if duration is not None and not 0 < duration < 1e9:
             msg = f"--duration is {duration:g}; it must be above 0 seconds"
             raise InvalidInput(msg)
+        if output_path is not None and Path(output_path).exists():
+            msg = f"--output is {output_path}, which is there already; name a folder that is not"
+            raise InvalidInput(msg)
         topology = find_runnable(app_name, input_path)
         flow = topology.build()
         if duration is None and not flow.bounded:
@@ -82,15 +85,24 @@ def register(app: typer.Typer) -> None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)
                 _follow(job, duration, show)
                 seconds = time.monotonic() - began
-                frame = job.result
-                if output_path is not None and frame is not None:
-                    frame.write.mode("errorifexists").parquet(str(output_path))
-                rows = [] if frame is None else newest_rows(frame, ROWS_SHOWN)
+                frames = _by_sink(job.result)
+                for sink, frame in frames.items():
+                    if output_path is not None:
+                        frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
+                rows = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
         summary = summarise(job, seconds)
         if output is Format.json:
-            print_json({**summary, "rows": [{k: str(v) for k, v in row.items()} for row in rows]})
+            shown = {sink: [{k: str(v) for k, v in row.items()} for row in found] for sink, found in rows.items()}
+            print_json({**summary, "rows": shown.get("", shown or [])})
             return
         _print(job, summary, rows)
+
+
+def _by_sink(result: Any) -> dict[str, Any]:  # noqa: ANN401 - what `Job.result` is
+    """DataFrames by the name of their sink; a result that is the only one needs no name."""
+    if result is None:
+        return {}
+    return dict(result) if isinstance(result, dict) else {"": result}
 
 
 def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
@@ -126,13 +138,15 @@ def summarise(job: Job, seconds: float) -> dict[str, Any]:
     }
 
 
-def _print(job: Job, summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
     from penstock.cli.show import rows_table
 
     screen = console()
-    if rows:
-        screen.print(rows_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
-        screen.print()
+    for sink, found in rows.items():
+        if found:
+            cells = [[str(value) for value in row.values()] for row in found]
+            screen.print(rows_table(list(found[0]), cells, sink or None))
+            screen.print()
     if job.plan is not None:
         screen.print(plan_table(job.plan))
     latency = summary["latency_ms"]

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.deploy.messages import HEADER, Fault, Hello, decode, decode_deployment, encode, proof
+from penstock.run.channel.protocol import PeerGone
 from penstock.run.worker import Cancelled, Deployment
 
 QUEUE_BATCHES = 32
@@ -32,7 +33,7 @@ PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
 ORDERS_POLLS_MAX = 120
 
 
-class DriverGone(ConnectionError):
+class DriverGone(PeerGone):
     """The driver does not answer any more."""
 
 
@@ -99,12 +100,20 @@ class DriverLine:
     def close(self) -> None:
         """Leave nothing behind: threads, connection, descriptor."""
         self._cancelled = True
-        with contextlib.suppress(queue.Full):
-            self._rows.put_nowait(None)
+        self._end_rows()
         for thread in self._threads:
             thread.join(CALL_SECONDS)
         self._client.close()
         os.close(self._event)
+
+    def _end_rows(self) -> None:
+        """Tell the sender that no more come; where it is so far behind that there is no room to say so, rows go."""
+        while True:
+            try:
+                return self._rows.put_nowait(None)
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._rows.get_nowait()
 
     # -- what the worker's loop uses ---------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Nothing is called here that could start a thread: threads do not survive a fork.
 from __future__ import annotations
 
 import pyarrow
-import pyarrow.flight  # noqa: F401
+import pyarrow.flight
+import pyarrow.parquet  # noqa: F401
 import pyspark.daemon
 import pyspark.worker
 

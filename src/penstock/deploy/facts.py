@@ -24,16 +24,22 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
     """
     context = spark.sparkContext
     master = str(context.master)
-    expected = _expected_slots(master)
-    patience = 0.0 if _in_one_process(context) else REGISTER_SECONDS
-    wait_until(lambda: _slots(context) >= (expected or workers + 1), patience)
-    wait_until(lambda: _slots(context) - _busy(context) > workers, SETTLE_SECONDS if _busy(context) else 0.0)
+    expected = _expected_slots(master) or workers + 1
+    # Each question is a few calls into the JVM, and on a warm session the first answer is the last.
+    slots = _slots(context)
+    if slots < expected and not _in_one_process(context):
+        wait_until(lambda: _slots(context) >= expected, REGISTER_SECONDS)
+        slots = _slots(context)
+    busy = _busy(context)
+    if busy and slots - busy <= workers:
+        wait_until(lambda: slots - _busy(context) > workers, SETTLE_SECONDS)
+        busy = _busy(context)
     conf = context.getConf()
     return Facts(
         master=master,
         spark_version=context.version,
-        slots=_slots(context),
-        busy=_busy(context),
+        slots=slots,
+        busy=busy,
         executors=_executors(context),
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true",
         speculation=conf.get("spark.speculation", "false") == "true",

@@ -306,11 +306,26 @@ class Job:
                 roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
 
     def _conclude(self) -> None:
-        roll = self._server.roll
+        """Close everything and say what became of the job; whatever fails on the way, those who wait are told."""
+        try:
+            self._judge(self._close_books())
+        finally:
+            _live.discard(self)
+            self._ended.set()
+
+    def _close_books(self) -> JobFailed | None:
+        """Take no more rows; why the metric log is not complete, if it is not."""
         self._server.end()
-        self._log.close()
         if self._exporter is not None:
             self._exporter.close()
+        try:
+            self._log.close()
+        except (OSError, pa.ArrowException) as error:  # a disk that is full, a folder that was removed
+            return JobFailed(f"topology {self.name!r} ran, but its metric log could not be written: {error}")
+        return None
+
+    def _judge(self, unwritten: JobFailed | None) -> None:
+        roll = self._server.roll
         error = self._action.error
         reports = Reports(
             self.name,
@@ -321,12 +336,10 @@ class Job:
             None if error is None else str(error),
             self._cancel_asked,
         )
-        self._error = self._error or judge(reports)
+        self._error = self._error or judge(reports) or unwritten
         if self._error is not None:
             self._results.discard()
         self._status = {type(None): "finished", JobCancelled: "cancelled"}.get(type(self._error), "failed")
-        _live.discard(self)
-        self._ended.set()
 
 
 _live: weakref.WeakSet[Job] = weakref.WeakSet()

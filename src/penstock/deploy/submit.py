@@ -10,6 +10,7 @@ from penstock.deploy.facts import bind_address, driver_host, gather_facts, requi
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
+from penstock.flow.checks import require_count, require_number
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.optimise.place import find_scheduler
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASKS_PER_WORKER = 5  # the papers' T
+ROWS_MAX = 1 << 20  # of a batch
+LINGER_MS_MAX = 60_000.0
+INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
 THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a second
 
 
@@ -60,6 +64,7 @@ def start_topology(
     theta: float | None = THETA_SECONDS,
     metrics: str | None = None,
     rows_max: int = 4096,
+    linger_ms: float = 0.0,
     interval_s: float = 1.0,
     transport: str = "auto",
     frames: Mapping[str, DataFrame] | None = None,
@@ -70,11 +75,14 @@ def start_topology(
 
     `workers` is how many processes to run on; without it, one for every five tasks of an executor, as far as slots are
     free. `node` says what counts as one for placement, "executor" or "host". `metrics` is a folder for the metric log.
+    Batches have up to `rows_max` rows; smaller ones wait `linger_ms` for others to join them, by default only while a
+    worker is busy anyway.
     `transport` is how workers of one machine speak: "auto" uses shared memory where there is some and sockets
     otherwise, "ring" fails where there is none, "socket" never uses it; workers of two machines always use sockets.
     `prometheus_port` serves it to Prometheus at http://127.0.0.1:port/metrics while the job runs; 0 picks a port, which
     `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
+    _require_settings(rows_max, linger_ms, interval_s)
     require_classic(spark)
     require_transport(transport)
     dataflow, given = _parts(topology)
@@ -100,7 +108,7 @@ def start_topology(
     placing = Placing(scheduler, plan, profile, node, seed, theta, per_worker)
     if faults := placing.faults():
         raise InvalidInput(faults)
-    settings = RunSettings(rows_max=rows_max, interval_s=interval_s, transport=transport)
+    settings = RunSettings(rows_max=rows_max, linger_ms=linger_ms, interval_s=interval_s, transport=transport)
     page = None if prometheus_port is None else (prometheus_host, prometheus_port)
     context = spark.sparkContext
     addresses = driver_host(context), bind_address(context)
@@ -113,6 +121,13 @@ def start_topology(
 def require_transport(transport: str) -> None:
     """Raise InvalidInput for a transport that nobody knows."""
     RunSettings(transport=transport)
+
+
+def _require_settings(rows_max: object, linger_ms: object, interval_s: object) -> None:
+    """Refuse what would make workers wait for ever or never rest."""
+    require_count(rows_max, 1, ROWS_MAX, "rows_max")
+    require_number(linger_ms, 0.0, LINGER_MS_MAX, "linger_ms")
+    require_number(interval_s, INTERVAL_S_MIN, INTERVAL_S_MAX, "interval_s")
 
 
 def _parts(topology: Buildable | Dataflow) -> tuple[Dataflow, Mapping[str, Any]]:

@@ -25,11 +25,10 @@ from types import FrameType
 import pyarrow as pa
 
 from penstock.deploy.binding import sized
-from penstock.deploy.control import DriverGone, DriverLine
+from penstock.deploy.control import DriverLine
 from penstock.deploy.messages import Fault, Hello
 from penstock.deploy.tagged import Splitter
 from penstock.errors import InternalError
-from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
 from penstock.run.host import boot_id, namespaces
@@ -193,9 +192,8 @@ def _fault(error: Exception, me: int, node: str) -> Fault:
     """A user's failure, a vanished peer, or a failure of this worker itself."""
     # A send inside a task's `emit` may find the peer gone, and a peer that gave up before we called it refuses the
     # call; neither is a failure of this worker. A user's function may lose connections of its own.
-    root = error.__cause__ if isinstance(error, TaskFault) else error
-    if isinstance(root, PeerGone | DriverGone) or isinstance(error, ConnectionError):
-        return Fault(me, "peer", _short(str(root)), node=node)
+    if isinstance(error, ConnectionError):
+        return Fault(me, "peer", _short(str(error)), node=node)
     trace = error.trace if isinstance(error, TaskFault) else "".join(traceback.format_exception(error))
     task = error.task if isinstance(error, TaskFault) else ""
     message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"

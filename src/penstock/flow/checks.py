@@ -28,6 +28,13 @@ def require_count(given: object, least: int, most: int, who: str) -> None:
         raise InvalidInput(msg)
 
 
+def require_number(given: object, least: float, most: float, who: str) -> None:
+    """Refuse what is no number in a range; NaN is in none."""
+    if not isinstance(given, int | float) or isinstance(given, bool) or not least <= given <= most:
+        msg = f"{who} is {given!r}; give a number from {least:g} to {most:g}"
+        raise InvalidInput(msg)
+
+
 def require_choice(given: object, known: Sequence[str], who: str) -> None:
     """Refuse what is none of some words."""
     if given not in known:

@@ -5,6 +5,7 @@ Every worker derives the same numbers from the same dataflow, so an edge is one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -82,15 +83,22 @@ def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings
     depths = dataflow.depths()
     tasks = tuple(task for task in task_ids(dataflow) if worker_of[task] == me)
     number = {task: t for t, task in enumerate(tasks)}
-    edges = tuple(edge for edge in job_edges(dataflow) if edge.source in number or edge.target in number)
-    window = settings.window_bytes or _window(sum(1 for edge in edges if edge.target in number))
+    everywhere = job_edges(dataflow)
+    edges = tuple(edge for edge in everywhere if edge.source in number or edge.target in number)
+    # A window is a share of its receiver's memory, so both ends must reckon it from the receiver's edges: a sender with
+    # a smaller one would wait for credit that the receiver does not think worth sending yet.
+    edges_into = Counter(worker_of[edge.target] for edge in everywhere)
+    windows = [settings.window_bytes or _window(edges_into[worker_of[edge.target]]) for edge in edges]
     layout = WorkerLayout(
         tuple(
             TaskLayout(task, depths[operator], not dataflow.operator(operator).inputs)
             for task in tasks
             for operator in (task.rpartition("/")[0],)
         ),
-        tuple(EdgeLayout(number.get(e.source), number.get(e.target), e.port, window) for e in edges),
+        tuple(
+            EdgeLayout(number.get(e.source), number.get(e.target), e.port, window)
+            for e, window in zip(edges, windows, strict=True)
+        ),
         settings.rows_max,
         int(settings.linger_ms * 1000),
     )

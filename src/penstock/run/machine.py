@@ -10,10 +10,11 @@ that one run. Credits return when the receiver takes the data, whatever its own 
 cycles, so the last task always can run: no deadlock, although workers send to each other in circles. Rejected: one
 queue per worker pair, which a single blocked task clogs for all.
 
-Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low. A run takes everything
-that waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data
-that came before them on the same edge. Where nothing waits for the target of a local edge and it may send, a batch need
-not be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
+Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low; of two that are equally
+near, the one that has been ready for longer, so that no source starves behind another. A run takes everything that
+waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data that
+came before them on the same edge. Where nothing waits for the target of a local edge and it may send, a batch need not
+be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
 
 Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
 worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
@@ -112,7 +113,8 @@ class Machine:
             )
             for t, task in enumerate(layout.tasks)
         ]
-        self._ready: list[tuple[int, int]] = []
+        self._ready: list[tuple[int, int, int]] = []  # -depth, turn, task
+        self._turn = 0
         self._targets = [edge.target for edge in layout.edges]
         self._patience_us = layout.linger_us  # how long small batches are held just now
         self._small = layout.rows_max  # and which are small
@@ -263,7 +265,7 @@ class Machine:
             self._wake_sleepers(now_us)
         ready, tasks = self._ready, self._tasks
         while ready:
-            t = heapq.heappop(ready)[1]
+            t = heapq.heappop(ready)[2]
             task = tasks[t]
             task.queued = False
             if task.finished or task.blocked:
@@ -427,7 +429,8 @@ class Machine:
         task = self._tasks[t]
         if not task.queued and not task.finished and not task.blocked:
             task.queued = True
-            heapq.heappush(self._ready, (-task.layout.depth, t))
+            self._turn += 1
+            heapq.heappush(self._ready, (-task.layout.depth, self._turn, t))
 
     def _wake_sleepers(self, now_us: int) -> None:
         self._alarm_us = END_OF_TIME_US

@@ -11,7 +11,7 @@ import select
 import socket
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -102,10 +102,11 @@ class Worker:
         self._is_sink = [spec.role == "sink" for spec in self._specs]
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
         self._alarm = Alarm()
+        self._now_us = steady_clock()
         self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
-        self._last_us = self._look_at_us = 0
+        self._look_at_us = 0
         self._report_at_us = 0
 
     def run(self, listener: socket.socket, key: bytes) -> None:
@@ -116,7 +117,7 @@ class Worker:
             self._links.open(listener, self._deployment.workers, key, self._listen)
             self._open_tasks()
             self._loop()
-            self._report(_now_us())
+            self._report(self._now_us())
             self._links.say_goodbye(self._listen)
         finally:
             for task in self._tasks:
@@ -191,7 +192,7 @@ class Worker:
 
     def _open_tasks(self) -> None:
         settings = self._deployment.settings
-        self.meters.start(_now_us())
+        self.meters.start(self._now_us())
         for t, task in enumerate(self._tasks):
             spec, index = self._specs[t], int(self._share.tasks[t].rpartition("/")[2])
             with self._charged(t):
@@ -207,13 +208,12 @@ class Worker:
     def _loop(self) -> None:
         machine = self._machine
         while True:
-            now_us = _now_us()
-            if not self._last_us <= now_us < self._look_at_us:  # also when the clock was set back
+            now_us = self._now_us()
+            if now_us >= self._look_at_us:
                 self._look(0.0)
                 self.meters.settle()
                 if now_us >= self._report_at_us:
                     self._report(now_us)
-            self._last_us = now_us
             instruction = machine.next(now_us)
             kind = type(instruction)
             if kind is Run:
@@ -233,7 +233,7 @@ class Worker:
     def _wait(self, until_us: int | None) -> None:
         self._return_credit(all_of_it=True)
         until_us = self._report_at_us if until_us is None else min(until_us, self._report_at_us)
-        self._look(max(0, until_us - _now_us()) / 1e6)
+        self._look(max(0, until_us - self._now_us()) / 1e6)
 
     def _seldom(self, instruction: Instruction, now_us: int) -> None:
         """Instructions that do not come with every batch."""
@@ -328,7 +328,7 @@ class Worker:
             with self._alarm.within(seconds):
                 frames, called = self._links.wait(seconds)
             self.meters.switch(self.meters.loop)
-        self._look_at_us = _now_us() + LOOK_EVERY_US
+        self._look_at_us = self._now_us() + LOOK_EVERY_US
         for frame in frames:
             self._take(frame)
         if called:
@@ -383,8 +383,10 @@ class Worker:
             self._control.metrics(tables)
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
+def steady_clock() -> Callable[[], int]:
+    """The time of day in microseconds, as it runs on from now: a clock that is set meanwhile moves nobody's waits."""
+    ahead_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + ahead_ns) // 1000
 
 
 def _joined(packets: Sequence[Packet]) -> Packet:

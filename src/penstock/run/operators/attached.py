@@ -8,12 +8,14 @@ producer, which all published algorithms would have to be taught first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.worker import Cancelled
@@ -21,6 +23,18 @@ from penstock.run.worker import Cancelled
 
 class SinkFailed(PenstockError):
     """A sink raised inside the task that produces its rows; says which one."""
+
+
+@contextmanager
+def _named(attached: AttachedSink) -> Iterator[None]:
+    """Say which sink it was that raised."""
+    try:
+        yield
+    except (Cancelled, PeerGone):
+        raise  # the job ends, or its driver is gone; not the sink's failure
+    except Exception as error:
+        msg = f"in sink {attached.name!r}: {type(error).__name__}: {error}"
+        raise SinkFailed(msg) from error
 
 
 class _Tee:
@@ -36,13 +50,8 @@ class _Tee:
             return
         for attached, sink in self.sinks:
             if attached.output == output:
-                try:
+                with _named(attached):
                     sink.process(batch, 0, self.out)
-                except (Cancelled, ConnectionError):
-                    raise  # the job ends, or its driver is gone; not the sink's failure
-                except Exception as error:
-                    msg = f"in sink {attached.name!r}: {type(error).__name__}: {error}"
-                    raise SinkFailed(msg) from error
                 self.out.arrived()
 
     def watermark(self, time_us: int) -> None:
@@ -64,7 +73,8 @@ class WithSinks(Task):
         """Open the sinks under their own names, then the inner task."""
         super().open(context)
         for attached, sink in self.sinks:
-            sink.open(replace(context, operator=attached.name))
+            with _named(attached):
+                sink.open(replace(context, operator=attached.name))
         self.inner.open(context)
 
     def _to(self, out: Outputs) -> _Tee:
@@ -90,8 +100,9 @@ class WithSinks(Task):
     def finish(self, out: Outputs) -> None:
         """The inner task first: what it still holds back goes to the sinks too."""
         self.inner.finish(self._to(out))
-        for _, sink in self.sinks:
-            sink.finish(out)
+        for attached, sink in self.sinks:
+            with _named(attached):
+                sink.finish(out)
 
     def close(self) -> None:
         """Close every part, whatever the others say."""
