@@ -94,7 +94,7 @@ bool FrameReader::received(size_t bytes, std::vector<Frame>& frames) {
 }
 
 bool FrameReader::check(const FrameHead& head) {
-    if (head.kind < FRAME_DATA || head.kind > FRAME_EPOCH) {
+    if (head.kind < FRAME_DATA || head.kind > FRAME_SLICE) {
         fault_ = "a frame of unknown kind " + std::to_string(head.kind) + " arrived; the peer speaks another version";
     } else if (head.edge >= edges_) {
         fault_ = "a frame names edge " + std::to_string(head.edge) + "; this job has " + std::to_string(edges_);

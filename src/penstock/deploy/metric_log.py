@@ -1,4 +1,4 @@
-"""The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/` and `latency/`.
+"""The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/`, `latency/`, `balance/`.
 
 Rows are buffered and written as whole files, first under a hidden name: a reader, Spark SQL among them, never sees half
 a file while the job runs. The latest rows of each worker and sums since the start stay in memory: for
@@ -51,7 +51,7 @@ class Sums:
                 counts = self.edges.setdefault((row["source"], row["target"]), {"tuples": 0, "bytes": 0})
                 counts["tuples"] += row["tuples"]
                 counts["bytes"] += row["bytes"]
-            else:
+            elif name == "latency":
                 self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
 
     def profile(self) -> Profile:

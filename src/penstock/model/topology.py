@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from penstock.errors import InvalidInput
 from penstock.model.constraints import Constraint, constraint_faults
 
-GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle", "direct", "partial-key")
+GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle", "direct", "partial-key", "forward")
 OPERATORS_MAX = 200_000
 TASKS_MAX = 1_000_000
 EDGES_MAX = 20_000_000

@@ -96,6 +96,29 @@ class Splitter:
             start += length
         return found
 
+    def first(self, start: int, rows: int, queued: Queued | None = None) -> Slice:
+        """The first slice of so many consecutive rows, for a splitter that cuts while it sends."""
+        length = min(self._length[self._sharing.peek()], rows)
+        replica = self._sharing.take(length, queued)
+        self._next += 1
+        return Slice(self._next - 1, replica, start, length)
+
+    def resize(self, slice_rows: int) -> None:
+        """Longer or shorter slices from the next one on."""
+        if slice_rows != self._slice_rows:
+            self._slice_rows = slice_rows
+            self._measure()
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weight of each replica."""
+        return tuple(self._sharing.weights.values())
+
+    @property
+    def slice_rows(self) -> int:
+        """Rows of a slice for the heaviest replica."""
+        return self._slice_rows
+
     def sent(self, slice_: Slice, size: int) -> None:
         """A slice has gone out; size is what its connection counts credit in."""
         self._outstanding.setdefault(slice_.replica, deque()).append([slice_.sequence, size])
