@@ -3,11 +3,6 @@
 The splitter cuts while it sends: a slice is cut when the one before it has gone, so new weights count at once, and it
 waits for the connection of that slice alone. Whom the wait is charged to is asked again with every credit that comes.
 In an ordered region it is the laggard, in an unordered one the full connection (docs/decisions/0016-balance.md).
-
-How long slices are follows the throughput: as many rows as the heaviest replica gets in `SLICE_SECONDS`, up to a whole
-batch. Where rows take microseconds, a slice is a batch and splitting costs little; where they take milliseconds, slices
-are short and the replicas' queues, which hold a fixed number of slices, tell soon who is slow. The first slices are one
-row long, because of a replica that is a hundred times slower than thought every row too many is waited for in order.
 """
 
 from __future__ import annotations
@@ -23,11 +18,9 @@ from penstock.run.machine import Machine
 from penstock.run.outputs import Carrier, OutStream, TaskOutputs
 from penstock.run.region.blocking_rate import BlockingMeter
 from penstock.run.region.contract import Policy, Sample
+from penstock.run.region.lengths import SliceLengths
 from penstock.run.region.order import Slice, Splitter
 
-SLICE_SECONDS = 0.02
-RESIZE_US = 100_000
-GROWTH_MAX = 8  # times that slices may become longer at once
 Send = Callable[[int, int, int, tuple[pa.RecordBatch, ...], int], int]  # task, edge, sequence, batches, origin: size
 
 
@@ -99,8 +92,7 @@ class SplitterTask(Task):
         self._sent = [0] * settings.replicas
         self._outstanding = [0] * settings.replicas
         self._began_us: int | None = None
-        self._sample_at_us = self._resize_at_us = 0
-        self._resized_us = self._resized_rows = 0
+        self._sample_at_us = 0
         self._sampled = (0, 0.0)  # rows and blocking of the last sample
         self._sampled_s = 0.0
         self._decided: list[tuple[object, ...]] = []
@@ -108,7 +100,7 @@ class SplitterTask(Task):
     def open(self, context: TaskContext) -> None:
         """Remember how long batches are at most."""
         super().open(context)
-        self._rows_max = context.rows_max
+        self._lengths = SliceLengths(self._names, context.rows_max)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Send as much of a batch as there is room for; the rest goes when there is."""
@@ -141,8 +133,8 @@ class SplitterTask(Task):
         now_us = out.now_us()
         self._meter.go_on(now_us / 1e6)
         self._note_credit(out)
-        if now_us >= self._resize_at_us:
-            self._resize(now_us)
+        if self._settings.slice_rows is None and self._lengths.observe(now_us, self._worked_off()):
+            self._splitter.set_lengths(self._lengths.rows)
         batch = self._batch
         while batch is not None:
             if self._slice is None:
@@ -172,6 +164,9 @@ class SplitterTask(Task):
                 self._splitter.taken(replica, self._outstanding[replica] - left)
                 self._outstanding[replica] = left
 
+    def _worked_off(self) -> dict[int, int]:
+        return {replica: self._splitter.worked_off(replica) for replica in self._names}
+
     def _blamed(self, full: int) -> int:
         laggard = self._splitter.laggard() if self._settings.ordered else None
         return full if laggard is None else laggard
@@ -182,16 +177,6 @@ class SplitterTask(Task):
         return lambda replica: (float(out.outstanding(replica)), not out.has_room(replica))
 
     # -- deciding ------------------------------------------------------------------------------------------------------
-
-    def _resize(self, now_us: int) -> None:
-        """Slices as long as the throughput since the last call allows."""
-        rows, seconds = sum(self._sent), (now_us - self._resized_us) / 1e6
-        if self._settings.slice_rows is None and self._resized_us:
-            share = max(self._splitter.weights) / sum(self._splitter.weights)
-            fitting = int((rows - self._resized_rows) / seconds * share * SLICE_SECONDS)
-            self._splitter.resize(max(1, min(fitting, self._rows_max, GROWTH_MAX * self._splitter.slice_rows)))
-        self._resized_us, self._resized_rows = now_us, rows
-        self._resize_at_us = now_us + RESIZE_US
 
     def _sample(self, now_us: int) -> None:
         """Learn from the interval that ends now, unless nothing was to be sent in it."""
@@ -205,7 +190,9 @@ class SplitterTask(Task):
         if time_s <= self._sampled_s or seen == self._sampled:
             return
         self._sampled, self._sampled_s = seen, time_s
-        decision = self._policy.decide(Sample(time_s, self._names, blocked_s, tuple(map(float, self._sent))))
+        # What was worked off instead of what was sent: rows that only fill a queue say nothing of a replica's speed.
+        worked_off = tuple(map(float, self._worked_off().values()))
+        decision = self._policy.decide(Sample(time_s, self._names, blocked_s, worked_off))
         self._splitter.retarget(self._names, decision.weights)
         figures = zip(
             self._names, decision.weights, decision.rates, blocked_s, self._sent, decision.clusters, strict=True
