@@ -249,7 +249,7 @@ def overhead(quick: bool, progress: Progress) -> list[Row]:
     repeats = 1 if quick else 5
     cases: list[tuple[str, int, Inside, int, int]] = [
         ("waited, 20 us a row", 4, partial(Work, Load((0.1,) * 4)), 400_000, 4096),
-        ("Python function", 2, partial(_PythonRows), 600_000, 4096),
+        ("Python function", 2, partial(_PythonRows), 6_000_000, 4096),
         ("nothing at all", 2, partial(_PassOn), 20_000_000, 4096),
     ]
     for what, replicas, inside, full, batch_rows in cases:

@@ -144,7 +144,7 @@ class Job:
         return self._results.frames()
 
     def metrics(self, table: str = "tasks") -> pa.Table:
-        """The latest rows of the metric log: `tasks`, `edges` or `latency`."""
+        """The latest rows of the metric log: `tasks`, `edges`, `latency` or `balance`."""
         return self._log.latest(table)
 
     def profile(self) -> Profile:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.errors import InvalidInput
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.run.meters import TABLES, percentile
 
@@ -138,3 +139,16 @@ class MetricLog:
                 hidden.replace(target)
                 batches.clear()
         self._files += 1
+
+
+def read_metric_table(folder: str | Path, name: str) -> list[dict[str, object]]:
+    """Every row of one table of a log that was written to a folder; none when nothing was ever said in it."""
+    import pyarrow.parquet as pq
+
+    if not (Path(folder) / "tasks").is_dir():
+        msg = f"{folder} is no metric log: it has no folder 'tasks'; give what --metrics wrote"
+        raise InvalidInput(msg)
+    rows: list[dict[str, object]] = []
+    for path in sorted((Path(folder) / name).glob("[!.]*.parquet")):
+        rows += pq.read_table(path, schema=TABLES[name]).to_pylist()
+    return rows
