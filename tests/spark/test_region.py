@@ -17,7 +17,7 @@ from penstock.flow import io
 from penstock.flow.topology import Topology
 from penstock.observe.balance_picture import draw_region, region_histories
 
-ROWS, BATCH_ROWS = 40_000, 500
+ROWS, BATCH_ROWS = 20_000, 500
 ROW_S, SLOWED = 0.0002, 50.0
 WORKED = pa.schema([pa.field("n", pa.int64()), pa.field("process", pa.int64())])
 PLACED = WORKED.append(pa.field("place", pa.int64()))
