@@ -41,6 +41,8 @@ enum FrameKind : uint8_t {
     FRAME_SLICE = 6,
 };
 
+inline constexpr int64_t SLICE_PARTS_MASK = 0xFFFF;  // of a slice's value: how many batches follow on its edge
+
 inline constexpr size_t BODY_BYTES_MAX = size_t{256} << 20;
 inline constexpr size_t BLOCK_BYTES = size_t{256} << 10;  // small enough to stay in the cache
 inline constexpr size_t LARGE_BYTES = BLOCK_BYTES / 2;     // frames that get a block of their own

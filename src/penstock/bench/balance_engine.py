@@ -174,7 +174,7 @@ def constant(quick: bool, progress: Progress) -> list[Row]:
         oracle = run_load(load, "oracle", count, sample_s)
         row: Row = {"replicas": replicas, "rows": count, "aim": 1.15, "oracle_s": oracle.seconds}
         row["oracle_over_ideal"] = oracle.seconds / run_s
-        for name in ("knee",) if quick else ("knee", "adaptive", "round-robin")[: 3 if replicas == 4 else 2]:
+        for name in ("knee",) if quick else ("knee", "adaptive"):
             row[name] = run_load(load, name, count, sample_s).seconds / oracle.seconds
         rows.append(row | {"knee_meets": float(str(row["knee"])) <= 1.15})
     return rows

@@ -65,6 +65,10 @@ def draw_region(history: RegionHistory, path: Path) -> Path:
     return _maps(history, path) if replicas > PANELS_MAX else _panels(history, path, replicas)
 
 
+def _title(history: RegionHistory) -> str:
+    return f"Parallel region {history.region!r}: weights, and how long the splitter waited for each replica"
+
+
 def _panels(history: RegionHistory, path: Path, replicas: int) -> Path:
     columns = min(COLUMNS, replicas)
     rows = -(-replicas // columns)
@@ -85,7 +89,7 @@ def _panels(history: RegionHistory, path: Path, replicas: int) -> Path:
         if replica + columns >= replicas:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel("seconds", fontsize=8)
-    figure.text(0.2 / wide, 1 - 0.25 / high, f"region {history.region}", fontsize=12, weight="bold", va="center")
+    figure.text(0.2 / wide, 1 - 0.25 / high, _title(history), fontsize=12, weight="bold", va="center")
     return looks.save_figure(figure, path)
 
 
@@ -123,5 +127,5 @@ def _maps(history: RegionHistory, path: Path) -> Path:
         axes.set_xlabel("seconds", fontsize=8)
         axes.set_ylabel("replica", fontsize=8)
         axes.tick_params(labelsize=7, length=2)
-    figure.text(0.2 / wide, 1 - 0.25 / high, f"region {history.region}", fontsize=12, weight="bold", va="center")
+    figure.text(0.2 / wide, 1 - 0.25 / high, _title(history), fontsize=12, weight="bold", va="center")
     return looks.save_figure(figure, path)

@@ -35,6 +35,7 @@ from penstock.run.wire import Frame, Kind, unpack_batch
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
+GRANT_PROMPT_US = 1_000  # credit of a region's slices goes back about as often, however little it is
 GRANT_FRACTION = 4  # credit goes back when a quarter of the window has been taken, or when there is nothing else to do
 
 
@@ -109,6 +110,7 @@ class Worker:
         self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
+        self._granted_us: dict[int, int] = {}  # when that last happened
         self._last_us = self._look_at_us = 0
         self._report_at_us = 0
 
@@ -376,8 +378,10 @@ class Worker:
             owed[edge] = owed.get(edge, 0) + size
         for edge in list(owed):
             layout = self._share.layout.edges[edge]
-            # A splitter and a region's replicas wait for single slices, so credit that was kept back goes at once.
-            if all_of_it or layout.on_release or owed[edge] * GRANT_FRACTION >= layout.window:
+            # A splitter waits for single slices and tells by their credit who is late, so it gets to know soon.
+            prompt = layout.on_release and self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US
+            if all_of_it or prompt or owed[edge] * GRANT_FRACTION >= layout.window:
+                self._granted_us[edge] = self._last_us
                 self._links.send_mark(Kind.CREDIT, self._share.edges[edge].number, owed.pop(edge))
 
     def _report(self, now_us: int) -> None:
