@@ -14,6 +14,8 @@ from worker_kit import LocalJob
 
 import penstock as ps
 from penstock.errors import InvalidInput
+from penstock.model.taskgraph import TaskGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings, job_edges, task_ids
 from penstock.run.region.contract import UNITS, Decision, Policy, Routing, Sample, Weights, units_of
@@ -244,3 +246,11 @@ def test_tasks_inside_send_to_themselves_only() -> None:
         (f"one/{i}", f"two/{i}") for i in range(3)
     }
     assert dataflow.graph().faults() == []
+
+
+def test_forward_streams_join_tasks_of_one_index_in_the_model() -> None:
+    graph = OperatorGraph("f", (Operator("a", 3), Operator("b", 3)), (Stream("a", "b", "forward", 2.0),))
+    expanded = TaskGraph.expand(graph.validated())
+    assert sorted(zip(expanded.source.tolist(), expanded.target.tolist(), strict=True)) == [(0, 3), (1, 4), (2, 5)]
+    uneven = OperatorGraph("f", (Operator("a", 3), Operator("b", 2)), (Stream("a", "b", "forward"),))
+    assert "have 3 and 2 tasks" in uneven.faults()[0]

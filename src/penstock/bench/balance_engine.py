@@ -166,7 +166,7 @@ def half(replicas: int, factor: float) -> tuple[float, ...]:
 def constant(quick: bool, progress: Progress) -> list[Row]:
     """Half of the replicas 10 times slower: execution time over the oracle's, at most 1.15."""
     rows: list[Row] = []
-    run_s, sample_s = (8.0, 0.25) if quick else (60.0, 1.0)
+    run_s, sample_s = (6.0, 0.25) if quick else (60.0, 1.0)
     for replicas in (4,) if quick else (2, 4, 8, 16):
         load = Load(half(replicas, 10.0))
         count = int(run_s * load.capacity())
@@ -253,7 +253,7 @@ def overhead(quick: bool, progress: Progress) -> list[Row]:
         ("nothing at all", 2, partial(_PassOn), 20_000_000, 4096),
     ]
     for what, replicas, inside, full, batch_rows in cases:
-        count = full // 2 if quick else full
+        count = full // 4 if quick else full
         progress(f"engine: ordered region against shuffle: {what}")
         even = find_policy("round-robin").build
         flows = {

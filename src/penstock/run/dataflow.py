@@ -114,20 +114,10 @@ class Dataflow:
         return OperatorGraph(
             self.name,
             tuple(Operator(o.name, o.tasks, o.load, source=o.role == "source") for o in self.operators),
-            tuple(
-                Stream(
-                    i.operator, o.name, i.grouping.kind, _forward_rates(o.tasks) if i.grouping.kind == FORWARD else 1.0
-                )
-                for o in self.operators
-                for i in o.inputs
-            ),
+            tuple(Stream(i.operator, o.name, i.grouping.kind) for o in self.operators for i in o.inputs),
         )
 
     def regions(self) -> dict[str, int]:
         """Every parallel region and how many replicas it has."""
         parts = [(o.region, o.tasks) for o in self.operators if o.region is not None]
         return {part.region: tasks for part, tasks in parts if part.role == "replica"}
-
-
-def _forward_rates(tasks: int) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(i == j) for j in range(tasks)) for i in range(tasks))

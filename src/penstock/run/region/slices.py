@@ -202,9 +202,9 @@ class SliceCarrier:
             self._process(task, 0, batch, batch.num_rows, packet.origin_ns)
         onward = self._onward.get(task)
         if onward is not None:
-            outputs = self._outputs[task]
-            made = tuple(outputs.gathered)  # type: ignore[attr-defined] # replicas of ordered regions have these
-            outputs.gathered.clear()  # type: ignore[attr-defined]
+            outputs: SliceOutputs = self._outputs[task]  # type: ignore[assignment] # who sends slices on has these
+            made = tuple(outputs.gathered)
+            outputs.gathered.clear()
             if len(made) > PARTS_MAX:
                 made = (pa.concat_batches(made),)
             self.send(task, onward, packet.sequence, made, packet.origin_ns)
@@ -226,6 +226,10 @@ class SliceCarrier:
         merger = self._mergers.get(task)
         if merger is not None and merger.statistics().slices_held:
             msg = f"{self._share.tasks[task]!r} ended with slices held: {merger.statistics()}"
+            raise InternalError(msg)
+        outputs = self._outputs[task]
+        if isinstance(outputs, SliceOutputs) and outputs.gathered:
+            msg = f"{self._share.tasks[task]!r} emitted rows at its end, which belong to no slice of its region"
             raise InternalError(msg)
 
     def held(self) -> dict[str, int]:
