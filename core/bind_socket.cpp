@@ -45,7 +45,11 @@ void send_image(SocketChannel& channel, uint32_t edge, const PreparedImage& imag
 void send_mark(SocketChannel& channel, uint8_t kind, uint32_t edge, int64_t value) {
     const bool waited = channel.waiting();
     channel.send_mark(kind, edge, value);
-    push(channel, waited);
+    const bool batches_follow = kind == FRAME_SLICE && (value & SLICE_PARTS_MASK) != 0;
+    if (batches_follow && !waited && channel.error() == 0)
+        channel.hold();
+    else
+        push(channel, waited);
 }
 
 bool wait_writable(SocketChannel& channel, double seconds) {

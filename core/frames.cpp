@@ -99,7 +99,7 @@ bool FrameReader::check(const FrameHead& head) {
 }
 
 std::string frame_fault(const FrameHead& head, uint32_t edges) {
-    if (head.kind < FRAME_DATA || head.kind > FRAME_EPOCH)
+    if (head.kind < FRAME_DATA || head.kind > FRAME_SLICE)
         return "a frame of unknown kind " + std::to_string(head.kind) + " arrived; the peer speaks another version";
     if (head.edge >= edges)
         return "a frame names edge " + std::to_string(head.edge) + "; this job has " + std::to_string(edges);

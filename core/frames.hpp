@@ -2,7 +2,7 @@
 //
 //     bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
 //     byte  4      kind                              bytes 12-15  rows
-//     bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit or epoch
+//     bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit, epoch or slice
 //     bytes 24-63  zero
 //
 // The head is as long as a buffer's alignment, so every image lies aligned wherever its frame begins, and nothing has to be
@@ -32,7 +32,16 @@ struct FrameHead {
 };
 static_assert(sizeof(FrameHead) == IMAGE_ALIGNMENT);
 
-enum FrameKind : uint8_t { FRAME_DATA = 1, FRAME_WATERMARK = 2, FRAME_END = 3, FRAME_CREDIT = 4, FRAME_EPOCH = 5 };
+enum FrameKind : uint8_t {
+    FRAME_DATA = 1,
+    FRAME_WATERMARK = 2,
+    FRAME_END = 3,
+    FRAME_CREDIT = 4,
+    FRAME_EPOCH = 5,
+    FRAME_SLICE = 6,
+};
+
+inline constexpr int64_t SLICE_PARTS_MASK = 0xFFFF;  // of a slice's value: how many batches follow on its edge
 
 inline constexpr size_t BODY_BYTES_MAX = size_t{256} << 20;
 inline constexpr size_t BLOCK_BYTES = size_t{256} << 10;  // small enough to stay in the cache

@@ -117,6 +117,7 @@ void SocketChannel::queue(Outgoing&& frame) {
 }
 
 int SocketChannel::flush() {
+    held_ = false;
     while (error_ == 0 && !outbox_.empty() && send_some()) {
     }
     return error_;

@@ -66,7 +66,10 @@ class SocketChannel {
     // Adds the frames that have come. What follows the last good frame is told by the next call, so that none is lost.
     Reading receive(std::vector<Frame>& frames);
 
-    bool waiting() const { return !outbox_.empty(); }
+    bool waiting() const { return !outbox_.empty() && !held_; }
+
+    // The mark in the otherwise empty outbox goes out with the frame that follows it at once: one system call, one wake-up.
+    void hold() { held_ = true; }
     SocketStatistics statistics() const;
     int error() const { return error_; }
     const std::string& fault() const { return reader_.fault(); }
@@ -86,6 +89,7 @@ class SocketChannel {
     Reading state_ = Reading::Open;
     FrameReader reader_;
     std::deque<Outgoing> outbox_;
+    bool held_ = false;
     Outgoing spare_;  // an empty one whose memory is used again
     std::vector<iovec> gathered_;
     int64_t blocked_since_ns_ = 0;

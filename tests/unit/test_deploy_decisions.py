@@ -121,6 +121,22 @@ def test_the_papers_number_of_workers() -> None:
     assert decide_workers(facts(8), "small", 7)[0] == 2
 
 
+def test_a_region_wider_than_the_slots_is_refused() -> None:
+    with pytest.raises(NotEnoughSlots) as caught:
+        decide_workers(facts(4), "words", 20, regions={"narrow": 2, "wide": 5})
+    assert str(caught.value) == (
+        "region 'wide' of topology 'words' has 5 replicas but master 'local[4]' has 3 of 4 slots to give; "
+        "lower its replicas to 3 or raise the slots"
+    )
+
+
+def test_every_replica_gets_a_worker_where_nobody_says_otherwise() -> None:
+    assert decide_workers(facts(8), "small", 7, regions={"r": 5})[0] == 5
+    workers, notes = decide_workers(facts(8), "small", 7, wanted=2, regions={"r": 5})
+    assert workers == 2
+    assert "5 replicas on 2 workers" in notes[0]
+
+
 def test_every_fault_of_a_session_is_named() -> None:
     unfit = facts(spark_version="3.5.1", dynamic_allocation=True, speculation=True)
     assert len(session_faults(unfit)) == 3

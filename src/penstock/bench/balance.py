@@ -1,16 +1,16 @@
 """`penstock bench balance`: what the policies of a parallel region reach, beside the oracle and beside each other.
 
 The virtual-time half runs the paper's experiments as models (`simulate/experiments.py`): exactly repeatable, on any
-machine. Runs on the engine, in which a replica's cost is waited instead of burnt, belong into `ENGINE_SECTIONS`: a
-section's name and a function from `quick` and `progress` to rows; they are empty until a region runs there.
+machine. Runs on the engine, in which a replica's cost is waited instead of burnt, are in `balance_engine.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.bench import balance_engine
 from penstock.bench.contract import Bench, Progress, Row
 from penstock.simulate import experiments
 from penstock.simulate.experiments import policy_named, run_rows, run_seconds
@@ -21,7 +21,6 @@ OTHERS = ("round-robin", "reroute", "rebalance")
 REPLICAS, QUICK_REPLICAS = (2, 4, 8, 16), (2, 4)
 SEEDS, QUICK_SEEDS = range(5), range(1)
 REMOVED_S = 62.5
-ENGINE_SECTIONS: dict[str, Callable[[bool, Progress], list[Row]]] = {}
 
 
 def main(quick: bool = False, progress: Progress = lambda message: None) -> dict[str, list[Row]]:
@@ -38,7 +37,7 @@ def main(quick: bool = False, progress: Progress = lambda message: None) -> dict
         "simulated_bounded_merger": bounded(progress),
         "simulated_replicas_join_and_leave": joining(progress),
     }
-    return sections | {name: section(quick, progress) for name, section in ENGINE_SECTIONS.items()}
+    return sections | {name: section(quick, progress) for name, section in balance_engine.SECTIONS.items()}
 
 
 def constant(sizes: Sequence[int], run_s: float, progress: Progress) -> list[Row]:
@@ -196,5 +195,6 @@ BENCH = Bench(
         "simulated_rerouting": "simulated: two replicas, one 100x slower, rows over round robin's (paper: 1.0 and 1.2)",
         "simulated_bounded_merger": "simulated: share of the capacity with a bounded merger, by who is charged",
         "simulated_replicas_join_and_leave": "simulated: replicas join and leave, share of what fits",
+        **balance_engine.TITLES,
     },
 )

@@ -38,6 +38,7 @@ class Timed:
     tuples_in: Mapping[str, int]  # by operator
     latency_us: tuple[tuple[int, int], ...]  # (bucket, batches)
     answers: tuple[object, ...] = ()  # what `at_end` said in each worker
+    balance: tuple[dict[str, object], ...] = ()  # decisions of splitters, as rows of the metric log
 
     def latency_ms(self, fraction: float) -> float:
         """A percentile of the batches' way from source to sink."""
@@ -51,6 +52,7 @@ class _Recorder:
         self._quiet, self._never = multiprocessing.Pipe()
         self.tuples_in: dict[str, int] = {}
         self.latency: dict[int, int] = {}
+        self.balance: list[dict[str, object]] = []
 
     def fileno(self) -> int:
         """Never readable: nobody commands here."""
@@ -65,6 +67,8 @@ class _Recorder:
         for row in tables["tasks"].to_pylist():
             operator = row["task"].rpartition("/")[0]
             self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
+        if "balance" in tables:
+            self.balance += tables["balance"].to_pylist()
         for row in tables["latency"].to_pylist():
             self.latency[row["latency_us"]] = self.latency.get(row["latency_us"], 0) + row["batches"]
 
@@ -92,7 +96,8 @@ def timed_run(
         began = time.monotonic()
         worker.run(listeners[w], key)
         ended, used = time.monotonic(), time.process_time()
-        pipe.send((began, ended, used, recorder.tuples_in, list(recorder.latency.items()), at_end()))
+        counted = recorder.tuples_in, list(recorder.latency.items()), at_end(), recorder.balance
+        pipe.send((began, ended, used, *counted))
 
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
@@ -111,7 +116,7 @@ def timed_run(
     for process in processes:
         process.join()
     tuples: dict[str, int] = {}
-    for _, _, _, counted, _, _ in answers:
+    for _, _, _, counted, *_ in answers:
         for operator, rows in counted.items():
             tuples[operator] = tuples.get(operator, 0) + rows
     return Timed(
@@ -120,6 +125,7 @@ def timed_run(
         tuples,
         tuple(entry for a in answers for entry in a[4]),
         tuple(a[5] for a in answers),
+        tuple(row for a in answers for row in a[6]),
     )
 
 

@@ -39,10 +39,10 @@ def main() -> None:
 
 def run_command() -> int:
     """Run the verb that the arguments name, and turn our errors into one line and an exit status."""
-    from penstock.cli import bench, check, compare, fuse, place, profile, reproduce, run, topologies
+    from penstock.cli import balance, bench, check, compare, fuse, place, profile, reproduce, run, topologies
     from penstock.cli.interrupt import STATUS_INTERRUPTED
 
-    for verb in (check, place, fuse, compare, run, profile, topologies, reproduce, bench):
+    for verb in (check, place, fuse, compare, run, profile, balance, topologies, reproduce, bench):
         verb.register(app)
     try:
         status = app(standalone_mode=False)

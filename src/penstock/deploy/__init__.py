@@ -7,6 +7,7 @@
 
 from penstock.deploy.binding import Replan
 from penstock.deploy.job import Job
+from penstock.deploy.metric_log import read_metric_table
 from penstock.deploy.preview import newest_rows
 from penstock.deploy.profile_builder import build_profile, require_metric_log
 from penstock.deploy.session import local_session
@@ -18,6 +19,7 @@ __all__ = [
     "build_profile",
     "local_session",
     "newest_rows",
+    "read_metric_table",
     "require_metric_log",
     "require_transport",
     "run_topology",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.deploy.messages import Hello
+from penstock.deploy.region_spread import spread
 from penstock.errors import Infeasible, InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster, Node
 from penstock.model.plan import Plan, Slot
@@ -97,6 +98,7 @@ def bind(
         _require_all_tasks(dataflow, plan)
     else:
         plan = make_placement(dataflow, {name: len(workers) for name, workers in workers_on.items()}, placing)
+        plan = _spread(plan, dataflow, {name: len(workers) for name, workers in workers_on.items()}, placing.profile)
     plan = pinned(plan, dataflow, nodes, workers_on, placing.profile)
     places = tuple(
         WorkerPlace(i, nodes[i], hello.host, hello.port, identity(hello.boot_id, hello.ipc))
@@ -198,6 +200,12 @@ def pinned(
     return costed(placed, dataflow, {name: len(workers) for name, workers in workers_on.items()}, profile)
 
 
+def _spread(plan: Plan, dataflow: Dataflow, workers_on: Mapping[str, int], profile: Profile | None) -> Plan:
+    """Replicas of parallel regions on workers of their own, and the figures of that plan."""
+    placed = spread(plan, dataflow, workers_on)
+    return plan if placed is plan else costed(placed, dataflow, workers_on, profile)
+
+
 def costed(plan: Plan, dataflow: Dataflow, workers_on: Mapping[str, int], profile: Profile | None) -> Plan:
     """The same places with every figure computed anew, from the profile's loads and rates."""
     cluster = cluster_of(workers_on)
@@ -235,6 +243,7 @@ def replan(dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: 
         workers_on[name].append(worker)
     counts = {name: len(workers) for name, workers in workers_on.items()}
     made = make_placement(dataflow, counts, placing)
+    made = _spread(made, dataflow, counts, placing.profile)
     made = pinned(made, dataflow, nodes, workers_on, placing.profile)
     return Replan(costed(current, dataflow, counts, placing.profile), made)
 

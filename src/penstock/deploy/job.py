@@ -144,7 +144,7 @@ class Job:
         return self._results.frames()
 
     def metrics(self, table: str = "tasks") -> pa.Table:
-        """The latest rows of the metric log: `tasks`, `edges`, `latency` or `links`."""
+        """The latest rows of the metric log: `tasks`, `edges`, `latency`, `links` or `balance`."""
         return self._log.latest(table)
 
     def profile(self) -> Profile:

@@ -1,4 +1,4 @@
-"""The metric log: rows of `run.meters.TABLES` as Parquet files under `tasks/`, `edges/`, `latency/` and `links/`.
+"""The metric log: rows of `run.meters.TABLES` as Parquet files, a folder for each table.
 
 Rows are buffered and written as whole files, first under a hidden name: a reader, Spark SQL among them, never sees half
 a file while the job runs. The latest rows of each worker and sums since the start stay in memory: for
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.errors import InvalidInput
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.run.meters import TABLES, percentile
 
@@ -59,7 +60,7 @@ class Sums:
                 for column in LINK_SUMMED:
                     counts[column] += row[column]
                 self.transports[row["worker"], row["peer"]] = row["transport"]
-            else:
+            elif name == "latency":
                 self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
 
     def profile(self) -> Profile:
@@ -146,3 +147,16 @@ class MetricLog:
                 hidden.replace(target)
                 batches.clear()
         self._files += 1
+
+
+def read_metric_table(folder: str | Path, name: str) -> list[dict[str, object]]:
+    """Every row of one table of a log that was written to a folder; none when nothing was ever said in it."""
+    import pyarrow.parquet as pq
+
+    if not (Path(folder) / "tasks").is_dir():
+        msg = f"{folder} is no metric log: it has no folder 'tasks'; give what --metrics wrote"
+        raise InvalidInput(msg)
+    rows: list[dict[str, object]] = []
+    for path in sorted((Path(folder) / name).glob("[!.]*.parquet")):
+        rows += pq.read_table(path, schema=TABLES[name]).to_pylist()
+    return rows

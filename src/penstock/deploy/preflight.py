@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.deploy.messages import Hello
@@ -65,11 +65,13 @@ def decide_workers(
     wanted: int | None = None,
     tasks_per_worker: int = 5,
     take_last_slot: bool = False,
+    regions: Mapping[str, int] | None = None,
 ) -> tuple[int, tuple[str, ...]]:
     """How many workers to launch, and what the caller should know; raises when they do not fit.
 
     Without a wish it is the papers' number, a worker for every `tasks_per_worker` tasks of each executor, as far as
-    slots are free.
+    slots are free, and one for each replica of the widest parallel region. A region with more replicas than there are
+    slots is refused: those that share a worker take turns, and only look as if they ran in parallel.
     """
     if faults := session_faults(facts):
         raise UnfitSession(faults)
@@ -80,10 +82,17 @@ def decide_workers(
     needed = 1 if wanted is None else min(wanted, tasks)
     if needed > available:
         raise NotEnoughSlots(_too_few(facts, topology, needed, take_last_slot))
-    workers = needed if wanted is not None else min(available, papers_workers(facts, tasks, tasks_per_worker))
+    widest = max((regions or {}).values(), default=1)
+    if widest > available:
+        raise NotEnoughSlots(_too_wide(facts, topology, regions or {}, available))
+    workers = needed
+    if wanted is None:
+        workers = min(available, max(widest, papers_workers(facts, tasks, tasks_per_worker)))
     notes: tuple[str, ...] = ()
+    if workers < widest:
+        notes = (f"a region of {topology!r} has {widest} replicas on {workers} workers: some of them take turns",)
     if facts.slots - facts.busy - workers == 0:
-        notes = (f"topology {topology!r} takes the last free slot: other queries of this session wait until it ends",)
+        notes += (f"topology {topology!r} takes the last free slot: other queries of this session wait until it ends",)
     return workers, notes
 
 
@@ -112,6 +121,14 @@ def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> 
     return (
         f"{needs} but {offers}{taken} and one stays free for other queries; "
         "lower tasks, raise the master's slots, or pass take_last_slot=True"
+    )
+
+
+def _too_wide(facts: Facts, topology: str, regions: Mapping[str, int], available: int) -> str:
+    name, replicas = max(regions.items(), key=lambda region: region[1])
+    return (
+        f"region {name!r} of topology {topology!r} has {replicas} replicas but master {facts.master!r} has "
+        f"{available} of {facts.slots} slots to give; lower its replicas to {max(1, available)} or raise the slots"
     )
 
 

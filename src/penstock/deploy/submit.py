@@ -100,6 +100,7 @@ def start_topology(
         wanted=wanted,
         tasks_per_worker=TASKS_PER_WORKER,
         take_last_slot=take_last_slot,
+        regions=dataflow.regions(),
     )
     if plan is not None and len(facts.executors) != 1:
         # Spark decides where workers land; spare ones let the plan's shape fit, and those it does not need end at once.

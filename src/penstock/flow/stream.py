@@ -7,7 +7,7 @@ keyed aggregate) and whether it holds the results of windows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -26,9 +26,11 @@ from penstock.run.operators.rename import Rename
 from penstock.run.operators.times import Duration, Window, parse_duration_us
 from penstock.run.operators.top import Ranking, TopAll, TopWindows
 from penstock.run.operators.union import Union
+from penstock.run.region.contract import Policy
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
+    from penstock.flow.region import RegionStream
     from penstock.flow.topology import Topology
 
 Emit = Literal["end", "changes", "each"]
@@ -82,6 +84,35 @@ class DataStream(Transforms):
             also=[(other, other.read()) for other in others],
         )
         return replace(made, keys=self.keys) if alike else replace(made, time_column=None, windowed=False)
+
+    def parallel(
+        self,
+        replicas: int,
+        *,
+        ordered: bool = True,
+        balance: str | Callable[[], Policy] = "knee",
+        weights: Sequence[float] | None = None,
+        sample_s: float = 1.0,
+        slice_rows: int | None = None,
+        name: str | None = None,
+    ) -> RegionStream:
+        """Begin a parallel region: what follows runs as so many replicas, until `merge()` restores the rows' order.
+
+        The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
+        they stay at `weights`, which add up to 1.
+        """
+        from penstock.flow.region import parallel
+
+        return parallel(
+            self,
+            replicas,
+            ordered=ordered,
+            balance=balance,
+            weights=weights,
+            sample_s=sample_s,
+            slice_rows=slice_rows,
+            name=name,
+        )
 
     # -- time and keys -----------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from penstock.flow.io import Source
 from penstock.flow.stream import DataStream
 from penstock.model.topology import NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import AttachedSink, Dataflow, Input, OperatorSpec, Role
+from penstock.run.dataflow import AttachedSink, Dataflow, Input, OperatorSpec, RegionPart, Role
 from penstock.run.operators.attached import with_sinks
 from penstock.run.operators.event_time import with_event_time
 
@@ -77,6 +77,7 @@ class Topology:
         if not self._sinks and not any(spec.role == "sink" for spec in specs):
             faults.append(f"topology {self.name!r} has no sink; end with stream.sink(name, ps.io.collect())")
         read = {given.operator for spec in specs for given in spec.inputs}
+        faults += region_faults(specs)
         if not faults:
             faults += [
                 f"nobody reads {spec.name!r}; give it a sink (ps.io.discard() drops its rows) or remove it"
@@ -114,6 +115,7 @@ class Topology:
         stateful: bool = False,
         bounded: bool = True,
         one_per_worker: bool = False,
+        region: RegionPart | None = None,
     ) -> OperatorSpec:
         """Add an operator; streams call this."""
         name = self._default_name(kind) if name is None else name
@@ -133,6 +135,7 @@ class Topology:
             stateful,
             bounded,
             one_per_worker,
+            region=region,
         )
         self._operators[name] = spec
         return spec
@@ -157,6 +160,10 @@ class Topology:
     def operator(self, name: str) -> OperatorSpec:
         """An operator as it stands."""
         return self._operators[name]
+
+    def free_name(self, kind: str) -> str:
+        """The kind and a number, as operators without a name get it."""
+        return self._default_name(kind)
 
     def _with_sinks(self, spec: OperatorSpec) -> OperatorSpec:
         """The operator with its sinks inside; they come last, so that they see rows as every reader does."""
@@ -183,3 +190,20 @@ def _require_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not name.strip() or "/" in name or len(name) > NAME_LENGTH_MAX:
         msg = f"{what} has the name {name!r}; give text of 1 to {NAME_LENGTH_MAX} characters without '/'"
         raise InvalidInput(msg)
+
+
+def region_faults(specs: Sequence[OperatorSpec]) -> list[str]:
+    """Regions that are not ended, and rows inside one that several operators read."""
+    faults: list[str] = []
+    for spec in specs:
+        if spec.region is None or spec.region.role == "merger":
+            continue
+        readers = [o.name for o in specs for i in o.inputs if i.operator == spec.name and i.output == MAIN]
+        if not readers and (spec.region.ordered or spec.region.role == "splitter"):
+            faults.append(f"region {spec.region.region!r} does not end after {spec.name!r}; call merge()")
+        if len(readers) > 1 and (spec.region.ordered or spec.region.role == "splitter"):
+            faults.append(
+                f"{' and '.join(map(repr, readers))} read {spec.name!r} inside region {spec.region.region!r}; "
+                "rows inside a region have one reader, so branch after merge()"
+            )
+    return faults

@@ -140,9 +140,10 @@ def _declared_edges(graph: OperatorGraph, first: Longs, position: dict[str, int]
         from_tasks, to_tasks = np.arange(first[a], first[a + 1]), np.arange(first[b], first[b + 1])
         sources.append(np.repeat(from_tasks, len(to_tasks)))
         targets.append(np.tile(to_tasks, len(from_tasks)))
-        rates.append(
-            np.broadcast_to(np.asarray(stream.rate, dtype=np.float64), (len(from_tasks), len(to_tasks))).ravel()
-        )
+        rate = np.asarray(stream.rate, dtype=np.float64)
+        if stream.grouping == "forward" and rate.ndim == 0:
+            rate = rate * np.eye(len(from_tasks))  # task i sends to task i only
+        rates.append(np.broadcast_to(rate, (len(from_tasks), len(to_tasks))).ravel())
     return np.concatenate(sources), np.concatenate(targets), np.concatenate(rates)
 
 

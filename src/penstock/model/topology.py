@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from penstock.errors import InvalidInput
 from penstock.model.constraints import Constraint, constraint_faults
 
-GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle", "direct", "partial-key")
+GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle", "direct", "partial-key", "forward")
 OPERATORS_MAX = 200_000
 TASKS_MAX = 1_000_000
 EDGES_MAX = 20_000_000
@@ -162,6 +162,9 @@ def _stream_faults(stream: Stream, tasks_of: dict[str, int], sound_counts: bool)
     faults = [f"{who} names unknown operator {end!r}" for end in (stream.source, stream.target) if end not in tasks_of]
     if stream.grouping not in GROUPINGS:
         faults.append(f"{who} has unknown grouping {stream.grouping!r}; known: {', '.join(GROUPINGS)}")
+    if stream.grouping == "forward" and tasks_of.get(stream.source, 0) != tasks_of.get(stream.target, 0):
+        counts = f"{tasks_of.get(stream.source, 0)} and {tasks_of.get(stream.target, 0)}"
+        faults.append(f"{who} is forward, from each task to its like, but its operators have {counts} tasks")
     if not isinstance(stream.rate, tuple):
         if fault := _number_fault(f"rate of {who}", stream.rate):
             faults.append(fault)

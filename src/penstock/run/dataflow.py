@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.run.contract import MAIN, Build
 
+FORWARD = "forward"  # a grouping: task i sends to task i
 Role = Literal["source", "operator", "sink"]
 
 
@@ -47,6 +48,15 @@ class AttachedSink:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionPart:
+    """What an operator is in a parallel region: its splitter, one of the operators that are replicated, its merger."""
+
+    region: str
+    role: Literal["splitter", "replica", "merger"]
+    ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """One operator: how many tasks, what they read, what they emit, and how to make one."""
 
@@ -61,6 +71,7 @@ class OperatorSpec:
     bounded: bool = True  # sources: whether it ends by itself
     one_per_worker: bool = False  # DataFrame sources: Spark hands one partition to every worker
     load: float = 1.0  # declared, until a profile has measured it
+    region: RegionPart | None = None
     sinks: tuple[AttachedSink, ...] = ()  # already part of what `build` makes; listed for who looks for results
 
 
@@ -105,3 +116,8 @@ class Dataflow:
             tuple(Operator(o.name, o.tasks, o.load, source=o.role == "source") for o in self.operators),
             tuple(Stream(i.operator, o.name, i.grouping.kind) for o in self.operators for i in o.inputs),
         )
+
+    def regions(self) -> dict[str, int]:
+        """Every parallel region and how many replicas it has."""
+        parts = [(o.region, o.tasks) for o in self.operators if o.region is not None]
+        return {part.region: tasks for part, tasks in parts if part.role == "replica"}

@@ -13,6 +13,7 @@ class EdgeLayout:
     target: int | None
     port: int = 0  # the target's input that the edge feeds
     window: int = 1 << 20  # bytes
+    on_release: bool = False  # credit returns when the loop says so (`Machine.returned`), not when the data is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,10 @@ class TaskLayout:
     """One task of this worker."""
 
     name: str
-    depth: int  # distance from the sources in operators
+    depth: float  # distance from the sources in operators
     is_source: bool = False
+    slicewise: bool = False  # a run takes one batch and joins none
+    selective: bool = False  # names the one output that it waits for (`Machine.wants_edge`) instead of waiting for all
 
 
 @dataclass(frozen=True, slots=True)

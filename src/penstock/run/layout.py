@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
-from penstock.run.dataflow import Dataflow
+from penstock.run.contract import MAIN
+from penstock.run.dataflow import FORWARD, Dataflow, RegionPart
 from penstock.run.instructions import EdgeLayout, TaskLayout, WorkerLayout
 
 WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there are few edges
@@ -62,7 +63,7 @@ def job_edges(dataflow: Dataflow) -> list[JobEdge]:
         for operator in dataflow.operators
         for port, read in enumerate(operator.inputs)
         for i in range(tasks[read.operator])
-        for j in range(operator.tasks)
+        for j in (range(operator.tasks) if read.grouping.kind != FORWARD else (i,))
     ]
     return [JobEdge(number, *pair) for number, pair in enumerate(pairs)]
 
@@ -90,14 +91,9 @@ def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings
     edges_into = Counter(worker_of[edge.target] for edge in everywhere)
     windows = [settings.window_bytes or _window(edges_into[worker_of[edge.target]]) for edge in edges]
     layout = WorkerLayout(
+        tuple(_task_layout(dataflow, task, depths) for task in tasks),
         tuple(
-            TaskLayout(task, depths[operator], not dataflow.operator(operator).inputs)
-            for task in tasks
-            for operator in (task.rpartition("/")[0],)
-        ),
-        tuple(
-            EdgeLayout(number.get(e.source), number.get(e.target), e.port, window)
-            for e, window in zip(edges, windows, strict=True)
+            _edge_layout(dataflow, edge, number, window, settings) for edge, window in zip(edges, windows, strict=True)
         ),
         settings.rows_max,
         int(settings.linger_ms * 1000),
@@ -108,6 +104,42 @@ def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings
         if not (edge.source in number and edge.target in number)
     }
     return WorkerShare(layout, tasks, edges, {edge.number: i for i, edge in enumerate(edges)}, others)
+
+
+def _task_layout(dataflow: Dataflow, task: str, depths: Mapping[str, int]) -> TaskLayout:
+    spec = dataflow.operator(task.rpartition("/")[0])
+    part = spec.region
+    if part is None or part.role == "merger":
+        return TaskLayout(task, depths[spec.name], not spec.inputs)
+    if part.role == "replica":
+        reads = dataflow.operator(spec.inputs[0].operator).region
+        return TaskLayout(task, depths[spec.name], slicewise=part.ordered or (reads is not None and _splits(reads)))
+    # A splitter goes before the replicas of its own worker: it has to keep the others busy while those work, and only
+    # a full window says that a replica beside it is slow.
+    inside = [depths[o.name] for o in dataflow.operators if o.region is not None and o.region.region == part.region]
+    replicas_end = max(inside) - part.ordered
+    return TaskLayout(task, replicas_end + 0.5, selective=True)
+
+
+def _splits(part: RegionPart) -> bool:
+    return part.role == "splitter"
+
+
+def _edge_layout(
+    dataflow: Dataflow, edge: JobEdge, number: Mapping[str, int], window: int, settings: RunSettings
+) -> EdgeLayout:
+    source, target = (dataflow.operator(task.rpartition("/")[0]).region for task in (edge.source, edge.target))
+    splits = source is not None and _splits(source)
+    merges = target is not None and target.role == "merger"
+    if splits:
+        window = settings.window_bytes or WINDOW_BYTES  # both ends reckon with it
+    return EdgeLayout(number.get(edge.source), number.get(edge.target), edge.port, window, splits or merges)
+
+
+def carries_slices(dataflow: Dataflow, edge: JobEdge) -> bool:
+    """Whether what goes along an edge is slices of a parallel region, one by one."""
+    part = dataflow.operator(edge.source.rpartition("/")[0]).region
+    return part is not None and edge.output == MAIN and (_splits(part) or (part.ordered and part.role == "replica"))
 
 
 def _window(edges_in: int) -> int:

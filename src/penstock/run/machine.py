@@ -21,13 +21,15 @@ worker in the target's inbox, on one that leaves the worker before it is sent (`
 long, whatever the load. Without it batches go on at once, until the worker has had no moment of rest for a while:
 then small ones wait up to BUSY_LINGER_US, and no longer than there is other work; who is behind anyway loses nothing.
 Watermarks wait with the data before them; an end waits for nothing.
+
+Parallel regions (docs/decisions/0016-balance.md) need three exceptions, each a flag of the layout: a replica takes one
+slice at a time, the credit of some edges returns when the loop says so, and a splitter waits for one output only.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
 from penstock.run.instructions import (
@@ -38,47 +40,15 @@ from penstock.run.instructions import (
     Poll,
     Run,
     Send,
-    TaskLayout,
     Wait,
     Wake,
     WorkerLayout,
 )
+from penstock.run.machine_state import HeldBatches, TaskState, may_run, times_of
 
 BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
 BUSY_LINGER_US = 1_000
 BUSY_SMALL = 8  # while busy, batches below this fraction of rows_max are held
-
-
-@dataclass(slots=True)
-class _Task:
-    layout: TaskLayout
-    inputs: list[int]
-    outputs: list[int]
-    open_inputs: int
-    inbox: deque[tuple[int, object, int, int]] = field(default_factory=deque)  # edge, payload, bytes, rows
-    blocked: int = 0  # outputs at or above their window
-    blocked_since_us: int = 0
-    blocked_us: int = 0  # how long it has been unable to run for want of credit
-    queued: bool = False  # in the ready heap
-    run_at_us: int = 0  # inbox entries before this time are held, unless they are many
-    inbox_rows: int = 0
-    watermark_us: int = BEFORE_TIME_US
-    told_us: int = BEFORE_TIME_US
-    wake_at_us: int | None = None
-    poll_at_us: int | None = None  # sources: not before this time
-    source_ended: bool = False
-    finished: bool = False
-
-
-@dataclass(slots=True)
-class _Held:
-    """What waits to be sent on one edge to another worker."""
-
-    send_at_us: int
-    payloads: list[object] = field(default_factory=list)
-    rows: int = 0
-    watermark_us: int | None = None
-    ended: bool = False
 
 
 _MARK = object()  # payloads of inbox entries that are no data
@@ -105,7 +75,7 @@ class Machine:
         self._edge_watermark = [BEFORE_TIME_US] * len(layout.edges)
         self._edge_ended = [False] * len(layout.edges)
         self._tasks = [
-            _Task(
+            TaskState(
                 task,
                 [e for e, edge in enumerate(layout.edges) if edge.target == t],
                 [e for e, edge in enumerate(layout.edges) if edge.source == t],
@@ -113,13 +83,13 @@ class Machine:
             )
             for t, task in enumerate(layout.tasks)
         ]
-        self._ready: list[tuple[int, int, int]] = []  # -depth, turn, task
+        self._ready: list[tuple[float, int, int]] = []  # -depth, turn, task
         self._turn = 0
         self._targets = [edge.target for edge in layout.edges]
         self._patience_us = layout.linger_us  # how long small batches are held just now
         self._small = layout.rows_max  # and which are small
         self._rested_us: int | None = None
-        self._held: dict[int, _Held] = {}  # outbound edges, where batches linger
+        self._held: dict[int, HeldBatches] = {}  # outbound edges, where batches linger
         self._now_us = 0
         self._alarm_us = END_OF_TIME_US  # no task asked to be woken before this
         self._unfinished = len(self._tasks)
@@ -158,7 +128,7 @@ class Machine:
         if target is None or (self._patience_us and rows < self._small):
             return False
         task = self._tasks[target]
-        return not task.inbox and not task.blocked
+        return not task.inbox and not task.blocked and task.wanted is None
 
     def holds(self, edge: int, rows: int = 0) -> bool:
         """Whether a batch (or, without rows, a mark) for an edge to another worker is to be held instead of sent."""
@@ -169,7 +139,7 @@ class Machine:
         self._draw(edge, size)
         held = self._held.get(edge)
         if held is None:
-            held = self._held[edge] = _Held(self._now_us + self._patience_us)
+            held = self._held[edge] = HeldBatches(self._now_us + self._patience_us)
         held.payloads.append(payload)
         held.rows += rows
         if held.rows >= self.layout.rows_max:
@@ -181,6 +151,27 @@ class Machine:
             self._draw(edge, size - counted)
         elif size < counted:
             self._release(edge, counted - size)
+
+    def returned(self, edge: int, size: int) -> None:
+        """What came along an edge whose credit returns on release has been let go."""
+        self._return(edge, size)
+
+    def has_room(self, edge: int) -> bool:
+        """Whether an output is below its window."""
+        return self._outstanding[edge] < self._edges[edge].window
+
+    def outstanding(self, edge: int) -> int:
+        """Bytes of an output whose credit has not come back."""
+        return self._outstanding[edge]
+
+    def wants_edge(self, task: int, edge: int | None) -> None:
+        """A selective task holds data for this output and nothing else; None: it holds nothing.
+
+        It is woken when that output has room, and, so that it can tell whom it waits for, with every credit until then.
+        """
+        state = self._tasks[task]
+        state.wanted, state.credited = edge, False
+        self._gate(task, state)
 
     def emitted_watermark(self, edge: int, time_us: int) -> None:
         """A task has passed a watermark on; on outbound edges the loop sends it, unless it is held here."""
@@ -268,7 +259,7 @@ class Machine:
             t = heapq.heappop(ready)[2]
             task = tasks[t]
             task.queued = False
-            if task.finished or task.blocked:
+            if task.finished or (task.blocked and not task.layout.selective):
                 continue  # comes back with the credit
             instruction = self._instruction(t, task, now_us)
             if instruction is not None:
@@ -314,7 +305,9 @@ class Machine:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _instruction(self, t: int, task: _Task, now_us: int) -> Instruction | None:
+    def _instruction(self, t: int, task: TaskState, now_us: int) -> Instruction | None:
+        if task.wanted is not None:
+            return self._selective_instruction(t, task, now_us)
         if task.inbox and (not task.run_at_us or task.run_at_us <= now_us):
             inputs = self._take(task)
             if inputs:
@@ -333,7 +326,17 @@ class Machine:
             return Finish(t)
         return None
 
-    def _take(self, task: _Task) -> tuple[tuple[int, tuple[object, ...]], ...]:
+    def _selective_instruction(self, t: int, task: TaskState, now_us: int) -> Instruction | None:
+        """A task that holds data takes no more, and neither marks nor the end may overtake it: it is only woken."""
+        due = task.wake_at_us is not None and task.wake_at_us <= now_us
+        if task.blocked and not task.credited and not due:
+            return None
+        task.credited = False
+        if due:
+            task.wake_at_us = None
+        return Wake(t)
+
+    def _take(self, task: TaskState) -> tuple[tuple[int, tuple[object, ...]], ...]:
         """Everything that waits, up to the row limit, by input; marks and ends on the way take effect afterwards."""
         room = self.layout.rows_max
         batches: dict[int, list[object]] = {}
@@ -350,11 +353,12 @@ class Machine:
                 self._edge_watermark[edge] = END_OF_TIME_US
                 task.open_inputs -= 1
             else:
-                if batches and rows > room:
+                if batches and (rows > room or task.layout.slicewise):
                     break
                 room -= rows
                 batches.setdefault(self._edges[edge].port, []).append(payload)
-                self._return(edge, size)
+                if not self._edges[edge].on_release:
+                    self._return(edge, size)
             inbox.popleft()
         task.run_at_us = 0  # what is left has waited long enough
         if marked:
@@ -374,6 +378,8 @@ class Machine:
         layout = self._edges[edge]
         if layout.source is not None and before < layout.window <= before + size:
             task = self._tasks[layout.source]
+            if task.layout.selective:
+                return
             task.blocked += 1
             if task.blocked == 1:
                 task.blocked_since_us = self._now_us
@@ -383,12 +389,32 @@ class Machine:
         window = self._edges[edge].window
         self._outstanding[edge] = before - size
         source = self._edges[edge].source
-        if source is not None and before >= window > before - size:
+        if source is not None and self._tasks[source].layout.selective:
+            self._credited(source)
+        elif source is not None and before >= window > before - size:
             task = self._tasks[source]
             task.blocked -= 1
             if not task.blocked:
                 task.blocked_us += self._now_us - task.blocked_since_us
                 self._consider(source)
+
+    def _credited(self, t: int) -> None:
+        """Credit for an output of a selective task: it may go on, or wants to know at least."""
+        task = self._tasks[t]
+        if task.wanted is not None:
+            task.credited = True
+            self._gate(t, task)
+
+    def _gate(self, t: int, task: TaskState) -> None:
+        """Block a selective task while the output that it wants is full."""
+        full = task.wanted is not None and not self.has_room(task.wanted)
+        if full and not task.blocked:
+            task.blocked_since_us = self._now_us
+        elif task.blocked and not full:
+            task.blocked_us += self._now_us - task.blocked_since_us
+        task.blocked = int(full)
+        if task.wanted is not None:
+            self._consider(t)
 
     def _deliver(self, edge: int, payload: object, size: int, rows: int) -> None:
         target = self._targets[edge]
@@ -404,7 +430,7 @@ class Machine:
 
     # -- linger ------------------------------------------------------------------------------------------------------
 
-    def _linger(self, task: _Task, edge: int, payload: object, rows: int) -> None:
+    def _linger(self, task: TaskState, edge: int, payload: object, rows: int) -> None:
         """When a task is to run whose inbox this entry joins; what comes from another worker was held there."""
         was_empty = not task.inbox
         if payload is _END or (payload is _MARK and was_empty):
@@ -427,7 +453,7 @@ class Machine:
     def _consider(self, t: int) -> None:
         """Queue a task that may have something to do; `next` finds out whether it has."""
         task = self._tasks[t]
-        if not task.queued and not task.finished and not task.blocked:
+        if not task.queued and not task.finished and (not task.blocked or task.layout.selective):
             task.queued = True
             self._turn += 1
             heapq.heappush(self._ready, (-task.layout.depth, self._turn, t))
@@ -435,19 +461,13 @@ class Machine:
     def _wake_sleepers(self, now_us: int) -> None:
         self._alarm_us = END_OF_TIME_US
         for t, task in enumerate(self._tasks):
-            times = _times(task)
+            times = times_of(task)
             if any(at <= now_us for at in times):
                 self._consider(t)
             if not task.finished:
                 self._alarm_us = min(self._alarm_us, min((at for at in times if at > now_us), default=END_OF_TIME_US))
 
     def _earliest(self) -> int | None:
-        times = [at for task in self._tasks if not task.finished and not task.blocked for at in _times(task)]
+        times = [at for task in self._tasks if not task.finished and may_run(task) for at in times_of(task)]
         times += [held.send_at_us for held in self._held.values()]
         return min(times, default=None)
-
-
-def _times(task: _Task) -> list[int]:
-    """Every time at which a task wants something."""
-    held_until = task.run_at_us if task.inbox and task.run_at_us else None
-    return [at for at in (task.wake_at_us, task.poll_at_us, held_until) if at is not None]

@@ -66,7 +66,25 @@ LINK_COLUMNS = pa.schema(
         pa.field("blocked_us", pa.int64()),  # how long the transport took nothing more (paper 002, section 3)
     ]
 )
-TABLES = {"tasks": TASK_COLUMNS, "edges": EDGE_COLUMNS, "latency": LATENCY_COLUMNS, "links": LINK_COLUMNS}
+BALANCE_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("region", pa.string()),
+        pa.field("replica", pa.int32()),
+        pa.field("weight", pa.int32()),  # thousandths, from now on
+        pa.field("rate", pa.float64()),  # smoothed share of the time for which the splitter waited for it
+        pa.field("blocked_s", pa.float64()),  # since the start
+        pa.field("sent", pa.int64()),  # rows since the start
+        pa.field("cluster", pa.int32()),
+    ]
+)
+TABLES = {
+    "tasks": TASK_COLUMNS,
+    "edges": EDGE_COLUMNS,
+    "latency": LATENCY_COLUMNS,
+    "links": LINK_COLUMNS,
+    "balance": BALANCE_COLUMNS,
+}
 
 SLICE_NS = 5_000_000  # between two readings of the CPU clock
 MEASURE_EVERY = 16  # batches of an edge between two that have their bytes counted, where only the log wants them
@@ -230,6 +248,11 @@ class Unmetered(Meters):
 
     def arrived(self, task: int, latency_us: int) -> None:
         """Not counted."""
+
+
+def balance_rows(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+    """Decisions of splitters as rows of the log."""
+    return _batch(BALANCE_COLUMNS, list(zip(*rows, strict=True)) or [()] * len(BALANCE_COLUMNS))
 
 
 def _batch(schema: pa.Schema, columns: Sequence[Sequence[object]]) -> pa.RecordBatch:

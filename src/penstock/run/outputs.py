@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock._core import PreparedImage
 from penstock.run.contract import MAIN
-from penstock.run.dataflow import Dataflow
+from penstock.run.dataflow import FORWARD, Dataflow
 from penstock.run.layout import WorkerShare
 from penstock.run.routing import Router
 
@@ -102,10 +102,11 @@ def out_streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, 
     for reader in dataflow.operators:
         for port, read in enumerate(reader.inputs):
             if read.operator == operator:
-                targets = [f"{reader.name}/{j}" for j in range(reader.tasks)]
+                readers = range(reader.tasks) if read.grouping.kind != FORWARD else (int(index),)
+                targets = [f"{reader.name}/{j}" for j in readers]
                 router = Router(
                     read.grouping,
-                    targets=range(reader.tasks),
+                    targets=readers,
                     local=[target in mine for target in targets],
                     index=int(index),
                     tasks=dataflow.operator(operator).tasks,

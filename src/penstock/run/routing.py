@@ -65,6 +65,8 @@ class Router:
         kind = self.grouping.kind
         if kind == "direct":
             return None
+        if kind == "forward":
+            return self.index % len(self.targets)
         if len(self.targets) == 1 or kind == "global":
             return 0
         return self._turns[0] if len(self._turns) == 1 and kind in {"shuffle", "local-or-shuffle"} else None

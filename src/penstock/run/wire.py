@@ -18,7 +18,7 @@ A frame is a head of 64 bytes, as long as a buffer's alignment, and an image or 
 
     bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
     byte  4      kind                              bytes 12-15  rows
-    bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit or epoch
+    bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit, epoch or slice
 
 Decision: docs/decisions/0015-batch-images.md.
 """
@@ -52,6 +52,7 @@ class Kind(IntEnum):
     END = 3
     CREDIT = 4
     EPOCH = 5
+    SLICE = 6  # what follows on the edge belongs to one slice of an ordered region (run/region/slices.py)
 
 
 class Frame(Protocol):
@@ -109,7 +110,7 @@ def pack(kind: Kind, edge: int, rows: int = 0, value: int = 0, body_length: int 
 def unpack(head: object, body: object, edges: int) -> BufferFrame:
     """A frame from its head and its body; refused where it is none of this job's."""
     length, kind, edge, rows, value = HEADER.unpack_from(head)  # type: ignore[arg-type] # any buffer
-    if not Kind.DATA <= kind <= Kind.EPOCH:
+    if not Kind.DATA <= kind <= Kind.SLICE:
         msg = f"a frame of unknown kind {kind} arrived; the peer speaks another version"
         raise WireFault(msg)
     if edge >= edges:

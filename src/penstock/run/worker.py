@@ -29,12 +29,15 @@ from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, 
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
 from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
-from penstock.run.meters import Meters, Unmetered
-from penstock.run.outputs import Packet, TaskOutputs, out_streams
+from penstock.run.meters import Meters, Unmetered, balance_rows
+from penstock.run.outputs import OutStream, Packet, TaskOutputs, out_streams
+from penstock.run.region.slices import SliceCarrier, SliceOutputs
+from penstock.run.region.tasks import SplitterOutputs, splitters_in
 from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
+GRANT_PROMPT_US = 1_000  # credit of a region's slices goes back about as often, however little it is
 GRANT_FRACTION = 4  # credit goes back when a quarter of the window has been taken, or when there is nothing else to do
 
 
@@ -98,16 +101,29 @@ class Worker:
         self._specs = [dataflow.operator(task.rpartition("/")[0]) for task in share.tasks]
         self._schemas = [dataflow.operator(e.source.rpartition("/")[0]).outputs[e.output] for e in share.edges]
         self._tasks = [spec.build() for spec in self._specs]
-        self._outputs = [TaskOutputs(self, t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
+        self._now_us = steady_clock()
+        self._outputs: list[TaskOutputs] = []
+        self._slices = SliceCarrier(
+            dataflow, share, self._machine, self.meters, self._links, self._process, self._outputs
+        )
+        self._outputs += [self._outputs_of(t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
         self._is_sink = [spec.role == "sink" for spec in self._specs]
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
         self._alarm = Alarm()
-        self._now_us = steady_clock()
         self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
-        self._look_at_us = 0
+        self._granted_us: dict[int, int] = {}  # when that last happened
+        self._last_us = self._look_at_us = 0
         self._report_at_us = 0
+
+    def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
+        part = self._specs[t].region
+        if part is not None and part.role == "splitter":
+            return SplitterOutputs(self, t, streams, self._machine, self._slices.send, self._now_us)
+        if part is not None and part.role == "replica" and part.ordered:
+            return SliceOutputs(self, t, streams)
+        return TaskOutputs(self, t, streams)
 
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
@@ -208,7 +224,7 @@ class Worker:
     def _loop(self) -> None:
         machine = self._machine
         while True:
-            now_us = self._now_us()
+            self._last_us = now_us = self._now_us()
             if now_us >= self._look_at_us:
                 self._look(0.0)
                 self.meters.settle()
@@ -253,6 +269,9 @@ class Worker:
 
     def _run(self, run: Run) -> None:
         t = run.task
+        if t in self._slices.tasks:
+            self._slices.run(run)
+            return
         for port, payloads in run.inputs:
             packets: Sequence[Packet] = payloads  # type: ignore[assignment] # the machine does not look into payloads
             batch, origin_ns = packets[0] if len(packets) == 1 else _joined(packets)
@@ -295,6 +314,7 @@ class Worker:
         self._outputs[t].origin_ns = self._outputs[t].origin_ns or time.time_ns()
         with self._charged(t):
             self._tasks[t].finish(self._outputs[t])
+            self._slices.finished(t)
         outbound = [e for e, edge in enumerate(self._share.layout.edges) if edge.source == t and edge.target is None]
         for edge in outbound:
             if not self._machine.holds(edge):
@@ -345,13 +365,18 @@ class Worker:
         match frame.kind:
             case Kind.DATA:
                 batch = unpack_batch(frame, self._schemas[edge])
-                self._machine.received(edge, Packet(batch, frame.value), frame.size, frame.rows)
+                if edge in self._slices.edges:
+                    self._slices.part(edge, batch, frame.size, frame.value)
+                else:
+                    self._machine.received(edge, Packet(batch, frame.value), frame.size, frame.rows)
             case Kind.WATERMARK:
                 self._machine.received_watermark(edge, frame.value)
             case Kind.END:
                 self._machine.received_end(edge)
             case Kind.CREDIT:
                 self._machine.credit(edge, frame.value)
+            case Kind.SLICE:
+                self._slices.begins(edge, frame.value)
 
     def _obey(self, command: str) -> None:
         if command == "cancel":
@@ -369,7 +394,11 @@ class Worker:
         for edge, size in self._machine.take_grants():
             owed[edge] = owed.get(edge, 0) + size
         for edge in list(owed):
-            if all_of_it or owed[edge] * GRANT_FRACTION >= self._share.layout.edges[edge].window:
+            layout = self._share.layout.edges[edge]
+            # A splitter waits for single slices and tells by their credit who is late, so it gets to know soon.
+            prompt = layout.on_release and self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US
+            if all_of_it or prompt or owed[edge] * GRANT_FRACTION >= layout.window:
+                self._granted_us[edge] = self._last_us
                 self._links.send_mark(Kind.CREDIT, self._share.edges[edge].number, owed.pop(edge))
 
     def _report(self, now_us: int) -> None:
@@ -379,6 +408,8 @@ class Worker:
         for t, outputs in enumerate(self._outputs):
             self.meters.tuples_out[t], outputs.emitted = outputs.emitted, 0
         tables = self.meters.snapshot(now_us, queues, blocked, self._links.statistics())
+        if decided := [row for splitter in splitters_in(self._tasks) for row in splitter.decisions()]:
+            tables["balance"] = balance_rows(decided)
         if self._control is not None:
             self._control.metrics(tables)
 

@@ -32,7 +32,7 @@ instead of many rows seldom: the others never have to wait for a long slice of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -64,7 +64,9 @@ class Splitter:
         self._sharing = Sharing(replicas, routing)
         self._slice_rows = slice_rows
         self._next = 0
-        self._outstanding: dict[int, deque[list[int]]] = {}  # replica -> [sequence, size not worked off], oldest first
+        self._given: dict[int, int] = {}  # lengths that somebody has set
+        self._outstanding: dict[int, deque[list[int]]] = {}  # replica -> [sequence, size left, rows], oldest first
+        self._worked_off: dict[int, int] = {}  # replica -> rows of slices whose credit has come back whole
         self._measure()
 
     @property
@@ -96,15 +98,33 @@ class Splitter:
             start += length
         return found
 
+    def first(self, start: int, rows: int, queued: Queued | None = None) -> Slice:
+        """The first slice of so many consecutive rows, for a splitter that cuts while it sends."""
+        length = min(self._length[self._sharing.peek()], rows)
+        replica = self._sharing.take(length, queued)
+        self._next += 1
+        return Slice(self._next - 1, replica, start, length)
+
+    def set_lengths(self, rows: Mapping[int, int]) -> None:
+        """Slices of so many rows from the next one on, instead of lengths in proportion to weight."""
+        self._given = dict(rows)
+        self._measure()
+
+    def worked_off(self, replica: int) -> int:
+        """Rows that a replica has worked off so far, in whole slices."""
+        return self._worked_off.get(replica, 0)
+
     def sent(self, slice_: Slice, size: int) -> None:
         """A slice has gone out; size is what its connection counts credit in."""
-        self._outstanding.setdefault(slice_.replica, deque()).append([slice_.sequence, size])
+        self._outstanding.setdefault(slice_.replica, deque()).append([slice_.sequence, size, slice_.rows])
 
     def taken(self, replica: int, size: int) -> None:
         """A replica's credit has come back for so much: it has taken it and worked it off."""
         waiting = self._outstanding.get(replica)
         while waiting and size >= waiting[0][1]:
-            size -= waiting.popleft()[1]
+            _, whole, rows = waiting.popleft()
+            size -= whole
+            self._worked_off[replica] = self._worked_off.get(replica, 0) + rows
         if waiting:
             waiting[0][1] -= size
 
@@ -116,7 +136,7 @@ class Splitter:
     def _measure(self) -> None:
         weights = self._sharing.weights
         heaviest = max(weights.values())
-        self._length = {r: max(1, self._slice_rows * w // heaviest) for r, w in weights.items()}
+        self._length = {r: max(1, self._slice_rows * w // heaviest) for r, w in weights.items()} | self._given
 
 
 @dataclass(frozen=True, slots=True)

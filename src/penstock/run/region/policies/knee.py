@@ -224,7 +224,8 @@ class Knee:
             return capacity
         slow = not self._is_best(r, best)
         ladder = LADDER_SLOW if slow else LADDER_EVEN
-        raised = capacity * ladder[min(self._probed[r], len(ladder) - 1)]
+        # One that took nothing while it was read would stay at nothing, however high the ladder.
+        raised = max(replica.capacity, best / UNITS) * ladder[min(self._probed[r], len(ladder) - 1)]
         return min(raised, best) if slow else raised
 
     def _allocate(self, replicas: Sequence[int]) -> Weights:

@@ -1,0 +1,30 @@
+"""`penstock balance`: how a job's parallel regions were weighed over time, as a picture from its metric log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.show import console
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def balance(
+        folder: Annotated[Path, typer.Argument(metavar="METRICS_DIR", help="What `penstock run --metrics` wrote.")],
+        out: Annotated[Path, typer.Option("-o", "--out", help="The picture; several regions get numbered ones.")],
+    ) -> None:
+        """Draw weights and blocking rates of parallel regions over time."""
+        from penstock.deploy import read_metric_table
+        from penstock.observe.balance_picture import draw_region, region_histories
+
+        histories = region_histories(read_metric_table(folder, "balance"))
+        for number, history in enumerate(histories, start=1):
+            path = out if len(histories) == 1 else out.with_stem(f"{out.stem}-{number}")
+            draw_region(history, path)
+            replicas = history.weights.shape[1]
+            console().print(f"{path}: region {history.region}, {replicas} replicas, {len(history.time_s)} decisions")

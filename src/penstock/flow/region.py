@@ -1,0 +1,193 @@
+"""Parallel regions in the API: `stream.parallel(n)`, operators that look at one row or batch at a time, `.merge()`.
+
+    >>> import penstock as ps
+    >>> top = ps.Topology("numbers")
+    >>> numbers = top.source("numbers", ps.io.generator(lambda task, tasks: range(9), "n bigint"))
+    >>> squares = numbers.parallel(3).map(lambda row: {"n": row.n * row.n}, "n bigint", name="square").merge()
+    >>> squares.sink("out", ps.io.collect())
+    >>> [(operator.name, operator.tasks) for operator in top.build().operators]
+    [('numbers', 1), ('parallel1.split', 1), ('square', 3), ('parallel1.merge', 1)]
+
+Everything between `parallel` and `merge` runs as n replicas. Order out is order in, unless `ordered=False`, where the
+region has a splitter and no merger. The end is written down instead of being found at the first operator that cannot
+be replicated, because where order is restored is a decision: a filter before the merge works in parallel, after it not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn
+
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+from penstock.flow.checks import require_count
+from penstock.flow.io import Sink
+from penstock.flow.stream import DataStream
+from penstock.run.contract import MAIN, Build
+from penstock.run.dataflow import FORWARD, Grouping, Input, RegionPart
+from penstock.run.operators.times import Duration
+from penstock.run.region.contract import REPLICAS_MAX, Policy, checked_weights
+from penstock.run.region.policies import find_policy
+from penstock.run.region.policies.oracle import Known, Oracle
+from penstock.run.region.tasks import MergerTask, SplitterSettings, SplitterTask
+
+SLICE_ROWS_MAX = 1_000_000
+Balance = str | Callable[[], Policy]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegionStream(DataStream):
+    """Rows inside a parallel region."""
+
+    region: str = ""
+    replicas: int = 1
+    ordered: bool = True
+    begun: bool = False  # there is an operator behind the splitter
+
+    def merge(self) -> DataStream:
+        """The end of the region: the rows in the order in which they went in, where it is ordered."""
+        if not self.begun:
+            msg = f"region {self.region!r} has no operators; write at least one between parallel() and merge()"
+            raise InvalidInput(msg)
+        if not self.ordered:
+            return self._plain(self.operator)
+        spec = self.topology.add(
+            "merge",
+            MergerTask,
+            name=f"{self.region}.merge",
+            inputs=[Input(self.operator, MAIN, Grouping("global"))],
+            outputs={MAIN: self.schema},
+            region=RegionPart(self.region, "merger"),
+        )
+        return self._plain(spec.name)
+
+    def _plain(self, operator: str) -> DataStream:
+        return DataStream(
+            self.topology, operator, self.schema, MAIN, self.bounded, self.time_column, self.keys, self.windowed
+        )
+
+    def then(
+        self,
+        kind: str,
+        build: Build,
+        outputs: dict[str, pa.Schema],
+        *,
+        name: str | None,
+        tasks: int,
+        keys: tuple[str, ...] = (),
+        stateful: bool = False,
+        grouping: Grouping | None = None,
+        also: Sequence[tuple[DataStream, Input]] = (),
+    ) -> RegionStream:
+        """An operator that every replica has."""
+        if stateful or also:
+            self._refuse(kind, "only operators that look at one row or batch at a time can be replicated")
+        if tasks not in {1, self.replicas}:
+            self._refuse(f"{kind} with tasks={tasks}", f"its operators have {self.replicas} tasks; leave tasks out")
+        read = Grouping(FORWARD) if self.begun else Grouping("shuffle")
+        spec = self.topology.add(
+            kind,
+            build,
+            name=name,
+            tasks=self.replicas,
+            inputs=[Input(self.operator, self.output, read)],
+            outputs=outputs,
+            region=RegionPart(self.region, "replica", self.ordered),
+        )
+        time_column = self._kept_time(outputs[MAIN])
+        windowed = self.windowed and time_column is not None
+        return replace(
+            self,
+            operator=spec.name,
+            schema=outputs[MAIN],
+            keys=keys,
+            time_column=time_column,
+            windowed=windowed,
+            begun=True,
+        )
+
+    def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
+        """Refused: a region ends with merge()."""
+        self._refuse(f"sink {name!r}", "end the region first")
+
+    def regrouped(self, grouping: Grouping) -> NoReturn:
+        """Refused: inside a region every replica sends to itself."""
+        self._refuse(f"a {grouping.kind} grouping", "replicas send to themselves")
+
+    def event_time(self, column: str, lateness: Duration = "0 seconds") -> NoReturn:
+        """Refused: a replica sees a part of the rows, and what is held for the sake of order would come out late."""
+        self._refuse("event_time", "give the stream event time before parallel() or after merge()")
+
+    def union(self, *others: DataStream, name: str | None = None, tasks: int = 1) -> NoReturn:
+        """Refused: rows of other streams have no place in this one's order."""
+        self._refuse("union", "rows of other streams have no place in its order")
+
+    def key_by(self, *columns: str) -> NoReturn:
+        """Refused: operators with keys have state."""
+        self._refuse("key_by", "operators with keys have state, which replicas do not share")
+
+    def parallel(self, *_: object, **__: object) -> NoReturn:
+        """Refused: regions do not nest."""
+        self._refuse("parallel", "regions do not nest")
+
+    def _refuse(self, what: str, why: str) -> NoReturn:
+        kind = "ordered" if self.ordered else "unordered"
+        msg = f"{what} of {self.operator!r} is inside the {kind} region {self.region!r}: {why}; call merge() before it"
+        raise InvalidInput(msg)
+
+
+def parallel(
+    stream: DataStream,
+    replicas: int,
+    *,
+    ordered: bool,
+    balance: Balance,
+    weights: Sequence[float] | None,
+    sample_s: float,
+    slice_rows: int | None,
+    name: str | None,
+) -> RegionStream:
+    """Begin a region behind a stream; see `DataStream.parallel`."""
+    who = f"parallel of {stream.operator!r}"
+    require_count(replicas, 1, REPLICAS_MAX, f"number of replicas of {who}")
+    if slice_rows is not None:
+        require_count(slice_rows, 1, SLICE_ROWS_MAX, f"slice_rows of {who}")
+    if not isinstance(sample_s, (int, float)) or not math.isfinite(sample_s) or sample_s <= 0:
+        msg = f"sample_s of {who} is {sample_s!r}; give seconds above 0"
+        raise InvalidInput(msg)
+    policy = _policy(who, replicas, balance, weights)
+    region = stream.topology.free_name("parallel") if name is None else name
+    spec = stream.topology.add(
+        "split",
+        partial(SplitterTask, SplitterSettings(region, replicas, policy, ordered, float(sample_s), slice_rows)),
+        name=f"{region}.split",
+        inputs=[stream.read(Grouping("global"))],
+        outputs={MAIN: stream.schema},
+        region=RegionPart(region, "splitter", ordered),
+    )
+    return RegionStream(
+        stream.topology,
+        spec.name,
+        stream.schema,
+        MAIN,
+        stream.bounded,
+        stream.time_column,
+        stream.keys,
+        stream.windowed,
+        region=region,
+        replicas=replicas,
+        ordered=ordered,
+    )
+
+
+def _policy(who: str, replicas: int, balance: Balance, weights: Sequence[float] | None) -> Callable[[], Policy]:
+    if weights is not None:
+        if len(weights) != replicas or not all(math.isfinite(share) and share >= 0 for share in weights):
+            msg = f"weights of {who} are {list(weights)}; give {replicas} shares from 0 to 1, one for each replica"
+            raise InvalidInput(msg)
+        return partial(Oracle, (Known(0.0, dict(enumerate(map(float, checked_weights(weights))))),))
+    return find_policy(balance).build if isinstance(balance, str) else balance

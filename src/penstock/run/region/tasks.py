@@ -1,0 +1,220 @@
+"""The splitter and merger of a parallel region as tasks of the engine.
+
+The splitter cuts while it sends: a slice is cut when the one before it has gone, so new weights count at once, and it
+waits for the connection of that slice alone. Whom the wait is charged to is asked again with every credit that comes.
+In an ordered region it is the laggard, in an unordered one the full connection (docs/decisions/0016-balance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.errors import InternalError
+from penstock.run.contract import MAIN, Outputs, Task, TaskContext
+from penstock.run.machine import Machine
+from penstock.run.outputs import Carrier, OutStream, TaskOutputs
+from penstock.run.region.blocking_rate import BlockingMeter
+from penstock.run.region.contract import Policy, Sample
+from penstock.run.region.lengths import SliceLengths
+from penstock.run.region.order import Slice, Splitter
+
+Send = Callable[[int, int, int, tuple[pa.RecordBatch, ...], int], int]  # task, edge, sequence, batches, origin: size
+
+
+@dataclass(frozen=True, slots=True)
+class SplitterSettings:
+    """How one region is split; `policy` is called in the worker."""
+
+    region: str
+    replicas: int
+    policy: Callable[[], Policy]
+    ordered: bool = True
+    sample_s: float = 1.0
+    slice_rows: int | None = None  # None: as the throughput allows
+
+
+class SplitterOutputs(TaskOutputs):
+    """A splitter's connections, by replica."""
+
+    __slots__ = ("_clock", "_edges", "_machine", "_send")
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        task: int,
+        streams: dict[str, list[OutStream]],
+        machine: Machine,
+        send: Send,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(carrier, task, streams)
+        self._machine, self._send, self._clock = machine, send, clock
+        self._edges = streams[MAIN][0].edges
+
+    def now_us(self) -> int:
+        """The worker's clock: a splitter has to know how long it waits."""
+        return self._clock()
+
+    def has_room(self, replica: int) -> bool:
+        """Whether a connection may be sent to."""
+        return self._machine.has_room(self._edges[replica])
+
+    def outstanding(self, replica: int) -> int:
+        """What a replica has not worked off, as its window counts it."""
+        return self._machine.outstanding(self._edges[replica])
+
+    def send(self, replica: int, sequence: int, batch: pa.RecordBatch) -> int:
+        """Send a slice; what its window counts it for."""
+        self.emitted += batch.num_rows
+        return self._send(self._task, self._edges[replica], sequence, (batch,), self.origin_ns)
+
+    def want(self, replica: int | None) -> None:
+        """The next slice is for this replica; None: there is none."""
+        self._machine.wants_edge(self._task, None if replica is None else self._edges[replica])
+
+
+class SplitterTask(Task):
+    """Numbers rows and shares them out among replicas, and learns from its own waiting how."""
+
+    def __init__(self, settings: SplitterSettings) -> None:
+        self._settings = settings
+        self._names = tuple(range(settings.replicas))
+        self._policy = settings.policy()
+        self._splitter = Splitter(self._names, self._policy.routing, settings.slice_rows or 1)
+        self._splitter.retarget(self._names, self._policy.start(self._names))
+        self._meter = BlockingMeter()
+        self._batch: pa.RecordBatch | None = None
+        self._start = 0
+        self._slice: Slice | None = None
+        self._sent = [0] * settings.replicas
+        self._outstanding = [0] * settings.replicas
+        self._began_us: int | None = None
+        self._sample_at_us = 0
+        self._sampled = (0, 0.0)  # rows and blocking of the last sample
+        self._sampled_s = 0.0
+        self._decided: list[tuple[object, ...]] = []
+
+    def open(self, context: TaskContext) -> None:
+        """Remember how long batches are at most."""
+        super().open(context)
+        self._lengths = SliceLengths(self._names, context.rows_max)
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Send as much of a batch as there is room for; the rest goes when there is."""
+        if self._batch is not None:
+            msg = f"the splitter of region {self._settings.region!r} got rows while it holds others"
+            raise InternalError(msg)
+        self._batch, self._start = batch, 0
+        self._send(_splitter_outputs(out))
+
+    def wake_at(self) -> int | None:
+        """When the next sample is due; the first call only starts the clock."""
+        return self._sample_at_us
+
+    def wake(self, now_us: int, out: Outputs) -> None:
+        """There is room, or credit has come, or a sample is due."""
+        outputs = _splitter_outputs(out)
+        if now_us >= self._sample_at_us:
+            self._sample(now_us)
+        if self._batch is not None:
+            self._send(outputs)
+
+    def decisions(self) -> list[tuple[object, ...]]:
+        """What was decided since the last call, as rows of the metric log."""
+        taken, self._decided = self._decided, []
+        return taken
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _send(self, out: SplitterOutputs) -> None:
+        now_us = out.now_us()
+        self._meter.go_on(now_us / 1e6)
+        self._note_credit(out)
+        if self._settings.slice_rows is None and self._lengths.observe(now_us, self._worked_off()):
+            self._splitter.set_lengths(self._lengths.rows)
+        batch = self._batch
+        while batch is not None:
+            if self._slice is None:
+                self._slice = self._splitter.first(self._start, batch.num_rows - self._start, self._queued(out))
+            if not out.has_room(self._slice.replica):
+                self._meter.wait(self._blamed(self._slice.replica), out.now_us() / 1e6)
+                out.want(self._slice.replica)
+                return
+            self._send_slice(self._slice, batch, out)
+            if self._start == batch.num_rows:
+                batch = self._batch = None
+        out.want(None)
+
+    def _send_slice(self, piece: Slice, batch: pa.RecordBatch, out: SplitterOutputs) -> None:
+        rows = batch if piece.rows == batch.num_rows else batch.slice(piece.start, piece.rows)
+        size = out.send(piece.replica, piece.sequence, rows)
+        self._splitter.sent(piece, size)
+        self._sent[piece.replica] += piece.rows
+        self._outstanding[piece.replica] += size
+        self._start += piece.rows
+        self._slice = None
+
+    def _note_credit(self, out: SplitterOutputs) -> None:
+        for replica in self._names:
+            left = out.outstanding(replica)
+            if left < self._outstanding[replica]:
+                self._splitter.taken(replica, self._outstanding[replica] - left)
+                self._outstanding[replica] = left
+
+    def _worked_off(self) -> dict[int, int]:
+        return {replica: self._splitter.worked_off(replica) for replica in self._names}
+
+    def _blamed(self, full: int) -> int:
+        laggard = self._splitter.laggard() if self._settings.ordered else None
+        return full if laggard is None else laggard
+
+    def _queued(self, out: SplitterOutputs) -> Callable[[int], tuple[float, bool]] | None:
+        if self._policy.routing == "turns":
+            return None
+        return lambda replica: (float(out.outstanding(replica)), not out.has_room(replica))
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def _sample(self, now_us: int) -> None:
+        """Learn from the interval that ends now, unless nothing was to be sent in it."""
+        self._sample_at_us = now_us + int(self._settings.sample_s * 1e6)
+        if self._began_us is None:
+            self._began_us = now_us
+            return
+        time_s = (now_us - self._began_us) / 1e6
+        blocked_s = self._meter.read(self._names, now_us / 1e6)
+        seen = (sum(self._sent), sum(blocked_s))
+        if time_s <= self._sampled_s or seen == self._sampled:
+            return
+        self._sampled, self._sampled_s = seen, time_s
+        # What was worked off instead of what was sent: rows that only fill a queue say nothing of a replica's speed.
+        worked_off = tuple(map(float, self._worked_off().values()))
+        decision = self._policy.decide(Sample(time_s, self._names, blocked_s, worked_off))
+        self._splitter.retarget(self._names, decision.weights)
+        figures = zip(
+            self._names, decision.weights, decision.rates, blocked_s, self._sent, decision.clusters, strict=True
+        )
+        self._decided += [(now_us, self._settings.region, *figure) for figure in figures]
+
+
+class MergerTask(Task):
+    """The end of an ordered region: the loop gives it slices in order, so it only passes them on."""
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Pass on."""
+        out.emit(batch)
+
+
+def splitters_in(tasks: Sequence[Task]) -> list[SplitterTask]:
+    """The splitters among a worker's tasks."""
+    return [task for task in tasks if isinstance(task, SplitterTask)]
+
+
+def _splitter_outputs(out: Outputs) -> SplitterOutputs:
+    if not isinstance(out, SplitterOutputs):
+        msg = f"a splitter runs in a worker, which gives it its connections; it was given {type(out).__name__}"
+        raise InternalError(msg)
+    return out
