@@ -22,7 +22,6 @@ from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
-from penstock.run.meters import percentile
 from penstock.run.worker import Deployment, Worker
 
 LIMIT_SECONDS = 300.0
@@ -35,12 +34,7 @@ class Timed:
     seconds: float
     cpu_seconds: float
     tuples_in: Mapping[str, int]  # by operator
-    latency_us: tuple[tuple[int, int], ...]  # (bucket, batches)
     answers: tuple[object, ...] = ()  # what `at_end` said in each worker
-
-    def latency_ms(self, fraction: float) -> float:
-        """A percentile of the batches' way from source to sink."""
-        return percentile(self.latency_us, fraction) / 1000
 
 
 class _Recorder:
@@ -49,7 +43,6 @@ class _Recorder:
     def __init__(self) -> None:
         self._quiet, self._never = multiprocessing.Pipe()
         self.tuples_in: dict[str, int] = {}
-        self.latency: dict[int, int] = {}
 
     def fileno(self) -> int:
         """Never readable: nobody commands here."""
@@ -64,8 +57,6 @@ class _Recorder:
         for row in tables["tasks"].to_pylist():
             operator = row["task"].rpartition("/")[0]
             self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
-        for row in tables["latency"].to_pylist():
-            self.latency[row["latency_us"]] = self.latency.get(row["latency_us"], 0) + row["batches"]
 
 
 def timed_run(
@@ -90,7 +81,7 @@ def timed_run(
         began = time.monotonic()
         worker.run(listeners[w], key)
         ended, used = time.monotonic(), time.process_time()
-        pipe.send((began, ended, used, recorder.tuples_in, list(recorder.latency.items()), at_end()))
+        pipe.send((began, ended, used, recorder.tuples_in, at_end()))
 
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
@@ -109,15 +100,14 @@ def timed_run(
     for process in processes:
         process.join()
     tuples: dict[str, int] = {}
-    for _, _, _, counted, _, _ in answers:
+    for _, _, _, counted, _ in answers:
         for operator, rows in counted.items():
             tuples[operator] = tuples.get(operator, 0) + rows
     return Timed(
         max(a[1] for a in answers) - min(a[0] for a in answers),
         sum(a[2] for a in answers),
         tuples,
-        tuple(entry for a in answers for entry in a[4]),
-        tuple(a[5] for a in answers),
+        tuple(a[4] for a in answers),
     )
 
 
