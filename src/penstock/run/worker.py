@@ -86,6 +86,7 @@ class Worker:
         task_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._deployment, self._control, self._me = deployment, control, me
+        self._now_us = steady_clock()
         self._share = share = share_of(dataflow, deployment.worker_of, me, deployment.settings)
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node
@@ -100,7 +101,6 @@ class Worker:
         self._is_sink = [spec.role == "sink" for spec in self._specs]
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
         self._alarm = Alarm()
-        self._now_us = steady_clock()
         self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
