@@ -23,7 +23,6 @@ from penstock.run.dataflow import Dataflow
 from penstock.run.host import own_identity
 from penstock.run.layout import RunSettings
 from penstock.run.links import WorkerPlace
-from penstock.run.meters import percentile
 from penstock.run.worker import Deployment, Worker
 
 LIMIT_SECONDS = 300.0
@@ -36,13 +35,8 @@ class Timed:
     seconds: float
     cpu_seconds: float
     tuples_in: Mapping[str, int]  # by operator
-    latency_us: tuple[tuple[int, int], ...]  # (bucket, batches)
     answers: tuple[object, ...] = ()  # what `at_end` said in each worker
     balance: tuple[dict[str, object], ...] = ()  # decisions of splitters, as rows of the metric log
-
-    def latency_ms(self, fraction: float) -> float:
-        """A percentile of the batches' way from source to sink."""
-        return percentile(self.latency_us, fraction) / 1000
 
 
 class _Recorder:
@@ -51,7 +45,6 @@ class _Recorder:
     def __init__(self) -> None:
         self._quiet, self._never = multiprocessing.Pipe()
         self.tuples_in: dict[str, int] = {}
-        self.latency: dict[int, int] = {}
         self.balance: list[dict[str, object]] = []
 
     def fileno(self) -> int:
@@ -69,8 +62,6 @@ class _Recorder:
             self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
         if "balance" in tables:
             self.balance += tables["balance"].to_pylist()
-        for row in tables["latency"].to_pylist():
-            self.latency[row["latency_us"]] = self.latency.get(row["latency_us"], 0) + row["batches"]
 
 
 def timed_run(
@@ -96,8 +87,7 @@ def timed_run(
         began = time.monotonic()
         worker.run(listeners[w], key)
         ended, used = time.monotonic(), time.process_time()
-        counted = recorder.tuples_in, list(recorder.latency.items()), at_end(), recorder.balance
-        pipe.send((began, ended, used, *counted))
+        pipe.send((began, ended, used, recorder.tuples_in, at_end(), recorder.balance))
 
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
@@ -123,9 +113,8 @@ def timed_run(
         max(a[1] for a in answers) - min(a[0] for a in answers),
         sum(a[2] for a in answers),
         tuples,
-        tuple(entry for a in answers for entry in a[4]),
-        tuple(a[5] for a in answers),
-        tuple(row for a in answers for row in a[6]),
+        tuple(a[4] for a in answers),
+        tuple(row for a in answers for row in a[5]),
     )
 
 

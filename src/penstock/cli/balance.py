@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.show import console
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -27,4 +25,5 @@ def register(app: typer.Typer) -> None:
             path = out if len(histories) == 1 else out.with_stem(f"{out.stem}-{number}")
             draw_region(history, path)
             replicas = history.weights.shape[1]
-            console().print(f"{path}: region {history.region}, {replicas} replicas, {len(history.time_s)} decisions")
+            decisions = len(history.time_s)
+            typer.echo(f"{path}: region {history.region}, {replicas} replicas, {decisions} decisions")

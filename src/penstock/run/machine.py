@@ -73,7 +73,6 @@ class Machine:
         self._edges = layout.edges
         self._outstanding = [0] * len(layout.edges)
         self._edge_watermark = [BEFORE_TIME_US] * len(layout.edges)
-        self._edge_ended = [False] * len(layout.edges)
         self._tasks = [
             TaskState(
                 task,
@@ -349,7 +348,6 @@ class Machine:
                 self._edge_watermark[edge] = max(self._edge_watermark[edge], rows)
             elif payload is _END:
                 marked = True
-                self._edge_ended[edge] = True
                 self._edge_watermark[edge] = END_OF_TIME_US
                 task.open_inputs -= 1
             else:

@@ -91,6 +91,7 @@ class Worker:
         task_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._deployment, self._control, self._me = deployment, control, me
+        self._now_us = steady_clock()
         self._share = share = share_of(dataflow, deployment.worker_of, me, deployment.settings)
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node

@@ -25,7 +25,7 @@ from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, MAIN, Ou
 from penstock.run.kernels import KeyedAggregate
 from penstock.run.operators.convert import from_bytes, joined, to_bytes
 from penstock.run.operators.keyed import Fold, Folding
-from penstock.run.operators.times import TIMESTAMP, BoolArray, Window, column_times
+from penstock.run.operators.times import BoolArray, Window, column_times
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
@@ -189,11 +189,6 @@ def forwarded(window: Window, watermark_us: int) -> int:
     if watermark_us >= END_OF_TIME_US or watermark_us <= BEFORE_TIME_US:
         return watermark_us
     return window.first_open(watermark_us)
-
-
-def bound_type(schema: pa.Schema, column: str | None) -> pa.DataType:
-    """The type of window bounds: that of the event-time column in microseconds, or Spark's timestamp."""
-    return TIMESTAMP if column is None else pa.timestamp("us", tz=schema.field(column).type.tz)
 
 
 def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding | KeyedAggregate]:
