@@ -122,10 +122,10 @@ def figures_of(case: Case, fused: Fused) -> Figures:
 
 
 def _told(case: Case, figures: Figures) -> str:
+    workers = "1 worker" if figures.workers == 1 else f"{figures.workers} workers"
     return (
-        f"{figures.workers} {'worker' if figures.workers == 1 else 'workers'}, the largest of SIZE {figures.largest_worker:.4g}; with streams counted as CPU "
-        f"the fullest node is at {100 * figures.utilisation:.4g} %, C {figures.communication:.6g}, "
-        f"f(U, C) {figures.objective:.6g}"
+        f"{workers}, the largest of SIZE {figures.largest_worker:.4g}; with streams counted as CPU the fullest node is "
+        f"at {100 * figures.utilisation:.4g} %, C {figures.communication:.6g}, f(U, C) {figures.objective:.6g}"
     )
 
 
