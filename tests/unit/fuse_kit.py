@@ -19,14 +19,16 @@ def graph_of(loads: dict[str, float], streams: dict[tuple[str, str], float], *co
     )
 
 
-def random_case(seed: int, constraints_max: int = 4) -> tuple[OperatorGraph, Cluster]:
-    """Up to six tasks on two or three nodes with a few constraints, which may clash."""
+def random_case(
+    seed: int, constraints_max: int = 4, operators: tuple[int, int] = (3, 6), kinds: tuple[str, ...] = KINDS
+) -> tuple[OperatorGraph, Cluster]:
+    """Up to six tasks, unless told otherwise, on two or three nodes with a few constraints, which may clash."""
     draw = random.Random(seed)
-    operators = [
+    drawn_operators = [
         Operator(f"o{i}", load=draw.choice([0.1, 0.2, 0.3, 0.5]), memory_mb=draw.choice([0.0, 0.0, 10.0]))
-        for i in range(draw.randint(3, 6))
+        for i in range(draw.randint(*operators))
     ]
-    count = len(operators)
+    count = len(drawn_operators)
     streams = [
         Stream(f"o{a}", f"o{b}", rate=draw.choice([0.02, 0.05, 0.1, 0.2]))
         for a in range(count)
@@ -37,15 +39,18 @@ def random_case(seed: int, constraints_max: int = 4) -> tuple[OperatorGraph, Clu
         Node(f"n{k}", draw.choice([0.8, 1.0, 1.5]), memory_mb=draw.choice([None, None, 20.0]))
         for k in range(draw.randint(2, 3))
     ]
-    names, hosts = [o.name for o in operators], [node.name for node in nodes]
-    given = [drawn(draw, names, hosts) for _ in range(draw.randint(0, constraints_max))]
+    names, hosts = [o.name for o in drawn_operators], [node.name for node in nodes]
+    joined = {(stream.source, stream.target) for stream in streams}
+    given = [drawn(draw, names, hosts, joined, kinds) for _ in range(draw.randint(0, constraints_max))]
     kept = tuple(constraint for constraint in given if constraint is not None)
-    return OperatorGraph(f"seed {seed}", tuple(operators), tuple(streams), kept), Cluster(tuple(nodes))
+    return OperatorGraph(f"seed {seed}", tuple(drawn_operators), tuple(streams), kept), Cluster(tuple(nodes))
 
 
-def drawn(draw: random.Random, names: list[str], hosts: list[str]) -> Constraint | None:
+def drawn(
+    draw: random.Random, names: list[str], hosts: list[str], joined: set[tuple[str, str]], kinds: tuple[str, ...]
+) -> Constraint | None:
     """A constraint of a random kind, or None where there are too few operators for it."""
-    kind, (a, b) = draw.choice(KINDS), draw.sample(names, 2)
+    kind, (a, b) = draw.choice(kinds), draw.sample(names, 2)
     simple: dict[str, Constraint] = {
         "resource": Resource(a, tuple(draw.sample(hosts, draw.randint(1, len(hosts) - 1)))),
         "cw": Together("worker", (a, b)),
@@ -59,5 +64,6 @@ def drawn(draw: random.Random, names: list[str], hosts: list[str]) -> Constraint
         return simple[kind]
     if len(names) < 4:
         return None
-    four = draw.sample(names, 4)
-    return Replicas(((four[0], four[1]), (four[2], four[3])), isomorphic=kind == "isomorphic")
+    a, b, c, d = draw.sample(names, 4)
+    alike = ((a, b) in joined, (b, a) in joined) == ((c, d) in joined, (d, c) in joined)
+    return Replicas(((a, b), (c, d)), isomorphic=kind == "isomorphic" and alike)

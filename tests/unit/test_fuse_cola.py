@@ -112,6 +112,22 @@ def test_replicas_are_cut_by_their_averages() -> None:
     assert np.allclose(seen.weight, 0.03)
 
 
+@pytest.mark.parametrize(
+    ("rate", "load", "capacity", "expected"),
+    [
+        (0.5, 1.0, 2.0, 1.0),  # both ends of the stream cost 1, no more than the two tasks
+        (500.0, 1.0, 2.0, 0.5 / 1000.0),  # a quarter of the load
+        (500.0, 1.0, 1.2, 0.2 / 1000.0),  # half of what is free, 0.4
+        (500.0, 0.0, 2.0, 2.0 / 1000.0),  # nothing but streams: half of the cluster
+        (500.0, 1.0, 1.0, 0.5e-12 / 1000.0),  # a full cluster: next to nothing, but not nothing
+        (0.0, 1.0, 2.0, 1.0),
+    ],
+)
+def test_what_streams_cost_where_nobody_says_it(rate: float, load: float, capacity: float, expected: float) -> None:
+    case = prepared(graph_of({"a": load, "b": load}, {("a", "b"): rate}), Cluster.uniform([(2, capacity)]))
+    assert case.stream_cost == pytest.approx(expected, rel=1e-9)
+
+
 def test_too_few_slots_for_what_must_be_apart_is_said() -> None:
     apart = replace(DUMBBELL, constraints=(Apart("worker", tuple("abc")),))
     cluster = Cluster((Node("n1", 9.0, slots=1), Node("n2", 1.0, slots=1)))
@@ -204,7 +220,10 @@ class TestCommandLine:
                 [{"type": "replicas", "groups": [["a"], ["b", "c"]], "isomorphic": True}],
                 "isomorphic but its groups have 1/2 members",
             ),
-            ([{"type": "replicas", "groups": [["a"], ["d"]], "isomorphic": True}], "group 0 has 1 and group 1 has 2"),
+            (
+                [{"type": "replicas", "groups": [["a"], ["d"]], "isomorphic": True}],
+                "group 0 has 1 tasks and group 1 has 2",
+            ),
         ],
     )
     def test_bad_input_exits_2_with_the_clash_in_words(
@@ -227,6 +246,13 @@ class TestCommandLine:
         status, text = self.run("fuse", str(file), "2x2")
         assert status == 2
         assert "task 'a/0' needs load 3 but the largest node offers 2" in text
+
+    def test_rates_in_bytes_are_no_obstacle_and_a_note_says_what_they_were_taken_to_cost(self) -> None:
+        status, text = self.run("fuse", "routes", "2x16,2x8", "--method", "cola-basic")
+        assert status == 0
+        assert "rates are too large to be CPU" in " ".join(text.split())
+        status, text = self.run("fuse", "routes", "2x16,2x8", "--method", "cola-basic", "--stream-cost", "1")
+        assert status == 2
 
     def test_unknown_method_and_cut(self) -> None:
         status, text = self.run("fuse", "linear:4", "2x9", "--method", "magic")

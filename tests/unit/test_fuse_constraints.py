@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from fuse_kit import graph_of, random_case
 
-from penstock.errors import Infeasible, InternalError, UserError
+from penstock.errors import Infeasible, InternalError, InvalidInput, UserError
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
 from penstock.model.plan import Slot
+from penstock.model.profile import EdgeProfile, Profile
 from penstock.model.topology import Operator, OperatorGraph
 from penstock.optimise.fuse.contract import METHODS
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.exhaustive import least
 from penstock.optimise.fuse.feasibility import find_clash
+from penstock.optimise.fuse.packing import WHOLE_CELLS_MAX
 
 # Two chains, a1 -> b1 -> c1 and a2 -> b2 -> c2, that come together in z; everything fits one node.
 LOADS = {"a1": 0.1, "b1": 0.1, "c1": 0.1, "a2": 0.1, "b2": 0.1, "c2": 0.1, "z": 0.1}
@@ -127,7 +131,6 @@ CLASHES: dict[str, tuple[tuple[Constraint, ...], set[int], str]] = {
         {0, 1, 2},
         "share a worker and must not",
     ),
-    "unequal shape": ((Replicas((("a1", "b1"), ("b2", "a2")), isomorphic=True),), {0}, "has a stream from"),
 }
 
 
@@ -162,21 +165,58 @@ def test_memory_counts_in_a_clash() -> None:
         fuse(graph, Cluster((Node("n1", 1.0, memory_mb=100.0), Node("n2", 1.0, memory_mb=100.0))), "best")
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_clashes_of_random_constraints_are_true_and_minimal(seed: int) -> None:
-    graph, cluster = random_case(seed)
-    try:
-        case = prepared(graph, cluster)
-    except UserError:
-        return
-    clash = find_clash(case.problem)
-    if clash is None or "isomorphic" in clash.reason:
-        return
-    chosen = tuple(graph.constraints[p] for p in clash.positions)
-    assert least(replace(graph, constraints=chosen), cluster) is None
-    for dropped in range(len(chosen)):
-        rest = chosen[:dropped] + chosen[dropped + 1 :]
-        assert least(replace(graph, constraints=rest), cluster) is not None
+def test_isomorphic_groups_of_unequal_shape_are_refused_by_methods_and_certificate_alike() -> None:
+    free = fuse(FREE, CLUSTER, "none")
+    crossed = replace(FREE, constraints=(Replicas((("a1", "b1"), ("b2", "a2")), isomorphic=True),))
+    words = (
+        r"constraint 0 \(replicas\) is isomorphic but group 0 has a stream from 'a1/0' to 'b1/0' and group 1 has none"
+    )
+    with pytest.raises(InvalidInput, match=words):
+        fuse(crossed, CLUSTER, "cola")
+    assert re.match(words, check_plan(crossed, CLUSTER, free)[0])
+
+
+def test_what_a_profile_did_not_measure_changes_no_shape() -> None:
+    alike = replace(FREE, constraints=(Replicas(REPLICAS, isomorphic=True),))
+    edges = tuple(EdgeProfile(f"{a}/0", f"{b}/0", rate) for (a, b), rate in STREAMS.items() if a != "b2")
+    profile = Profile(edges=edges)
+    assert check_plan(alike, CLUSTER, fuse(alike, CLUSTER, "cola", profile=profile), profile) == []
+
+
+def test_clashes_of_random_constraints_are_true_and_minimal() -> None:
+    sizes: Counter[int] = Counter()
+    for seed in range(70):
+        graph, cluster = random_case(seed)
+        try:
+            problem = prepared(graph, cluster).problem
+        except UserError:  # it does not even fit without constraints
+            continue
+        clash = find_clash(problem)
+        if clash is None:
+            continue
+        sizes[len(clash.positions)] += 1
+        chosen = tuple(graph.constraints[p] for p in clash.positions)
+        assert least(replace(graph, constraints=chosen), cluster) is None
+        for dropped in range(len(chosen)):
+            rest = chosen[:dropped] + chosen[dropped + 1 :]
+            assert least(replace(graph, constraints=rest), cluster) is not None
+    assert sizes[1] > 0  # cases of every kind were really met
+    assert sizes[2] > 0
+    assert sum(sizes.values()) >= 10
+
+
+def test_a_clash_is_found_when_the_freest_sites_are_heaped() -> None:
+    # More tasks than the program keeps whole: the rest count as heaps of load and memory, by labels and allowed nodes.
+    few = tuple(Operator(f"x{i}", load=0.001, memory_mb=1.0) for i in range(WHOLE_CELLS_MAX // 2))
+    large = tuple(Operator(f"y{i}", load=0.4, memory_mb=0.0) for i in range(3))
+    cluster = Cluster((Node("n1", 1.0, memory_mb=1_000.0), Node("n2", 1.0, memory_mb=1_000.0)))
+    crowded = (Dedicated("node", "y0"), Resource("y1", ("n2",)), Resource("y0", ("n2",)))
+    graph = OperatorGraph("heaped", (*few, *large), (), crowded)
+    clash = find_clash(prepared(graph, cluster).problem)
+    assert clash is not None
+    assert clash.positions == (0,)  # y0 alone leaves one node for 0.75 + 0.8 of load
+    for constraints in (crowded[1:], (Dedicated("worker", "y0"), *crowded[1:])):
+        assert find_clash(prepared(replace(graph, constraints=constraints), cluster).problem) is None
 
 
 @pytest.mark.parametrize("seed", range(100, 130))

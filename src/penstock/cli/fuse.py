@@ -46,17 +46,17 @@ def register(app: typer.Typer) -> None:
         ] = 0.5,
         cut: Annotated[
             str | None,
-            typer.Option("--cut", help="How workers are split: leighton-rao (default of cola), lp or exact."),
+            typer.Option("--cut", help="How workers are split: leighton-rao (default of cola), refined, lp or exact."),
         ] = None,
         stream_cost: Annotated[
-            float,
+            float | None,
             typer.Option(
                 "--stream-cost",
                 parser=real,
                 metavar="CPU",
-                help="CPU that one unit of rate costs at each end of a stream between workers.",
+                help="CPU of one unit of rate at each end of a stream between workers; 1 unless rates are too large.",
             ),
-        ] = 1.0,
+        ] = None,
         profile: ProfileOption = None,
         theta: ThetaOption = None,
         seed: SeedOption = 0,

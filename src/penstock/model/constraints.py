@@ -16,7 +16,7 @@ A name in a constraint is an operator (all its tasks) or a task (`operator/index
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,8 +114,15 @@ def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
     return [name] if shortest and int(index) < tasks_of[operator] else None
 
 
-def constraint_faults(constraints: Sequence[Constraint], tasks_of: Mapping[str, int]) -> list[str]:
-    """Names that do not exist and lists that are too short; clashes between constraints are the optimiser's to find."""
+def constraint_faults(
+    constraints: Sequence[Constraint], tasks_of: Mapping[str, int], streams: Iterable[tuple[str, str]] = ()
+) -> list[str]:
+    """What is wrong with a constraint by itself; clashes between constraints are the optimiser's to find.
+
+    Names that do not exist, lists that are too short, isomorphic groups of unequal shape: `streams` are the declared
+    ones, because what a profile happened to measure changes no shape.
+    """
+    declared = set(streams)
     faults: list[str] = []
     for position, constraint in enumerate(constraints):
         who = f"constraint {position} ({constraint.type})"
@@ -133,7 +140,40 @@ def constraint_faults(constraints: Sequence[Constraint], tasks_of: Mapping[str, 
                 elif isomorphic and len({len(group) for group in groups}) > 1:
                     sizes = "/".join(str(len(group)) for group in groups)
                     faults.append(f"{who} is isomorphic but its groups have {sizes} members; make them equal")
+                elif isomorphic and (different := _unequal_shape(groups, tasks_of, declared)):
+                    faults.append(f"{who} is isomorphic but {different}")
     return faults
+
+
+def _unequal_shape(
+    groups: Sequence[Sequence[str]], tasks_of: Mapping[str, int], streams: Collection[tuple[str, str]]
+) -> str:
+    """Why the groups have no common shape; empty when they have one, or when a name in them is unknown anyway."""
+    found = [[tasks_named(name, tasks_of) for name in group] for group in groups]
+    members = [[task for tasks in group for task in tasks or ()] for group in found]
+    if any(tasks is None for group in found for tasks in group):
+        return ""
+    inside = [_inner_streams(tasks, streams) for tasks in members]
+    for g, tasks in enumerate(members):
+        if len(tasks) != len(members[0]):
+            return f"group 0 has {len(members[0])} tasks and group {g} has {len(tasks)}; make them equal"
+        if different := sorted(inside[g] ^ inside[0]):
+            p, q = different[0]
+            has, lacks = (g, 0) if different[0] in inside[g] else (0, g)
+            return (
+                f"group {has} has a stream from {members[has][p]!r} to {members[has][q]!r} and group {lacks} has none "
+                f"from {members[lacks][p]!r} to {members[lacks][q]!r}; list the groups in the same order, or leave "
+                "`isomorphic` out"
+            )
+    return ""
+
+
+def _inner_streams(tasks: Sequence[str], streams: Collection[tuple[str, str]]) -> set[tuple[int, int]]:
+    """Positions of a group's tasks that a stream joins."""
+    positions: dict[str, list[int]] = {}
+    for p, task in enumerate(tasks):
+        positions.setdefault(task.rpartition("/")[0], []).append(p)
+    return {(p, q) for a, b in streams if a in positions and b in positions for p in positions[a] for q in positions[b]}
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -110,7 +110,7 @@ def graph_faults(graph: OperatorGraph) -> list[str]:
     if cycle := _find_cycle(graph):
         faults.append(f"streams form a cycle: {' -> '.join(cycle)}; remove one of them")
     if sound_counts and not faults:
-        faults += constraint_faults(graph.constraints, tasks_of)
+        faults += constraint_faults(graph.constraints, tasks_of, ((s.source, s.target) for s in graph.streams))
     return faults
 
 

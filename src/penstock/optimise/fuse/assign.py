@@ -61,8 +61,9 @@ def units_of(graph: FuseGraph, part: Longs) -> Units:
     workers = int(part.max()) + 1
     classes = Classes(workers)
     first: dict[int, int] = {}
-    for worker, site in zip(part.tolist(), graph.site.tolist(), strict=True):
-        classes.join(worker, first.setdefault(site, worker))
+    for vertex in graph.shared_sites.tolist():
+        worker = int(part[vertex])
+        classes.join(worker, first.setdefault(int(graph.site[vertex]), worker))
     unit_of = classes.labels()
     count = int(unit_of.max()) + 1
     at = unit_of[part]

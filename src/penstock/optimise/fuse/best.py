@@ -1,13 +1,14 @@
 """`best`: ours. It starts from what every other method finds, refines, and is never worse than any of them.
 
-Candidates are the answers of none, fint, cola-basic and cola, COLA once more with exact cuts where the graph is small
-enough for them, and, where no constraint stands in the way, the placements of `place`'s `best` with some capacity kept
-free for streams: a node's workers may as well be one, so fusion is then a placement whose cut counts as load. Workers
-of one node are merged where the rules allow it, which never costs; then vertices move and swap (refine.py). The least
-f(U, C) wins, then the least U. Where no method finds a plan, the program that looks for clashes may. "Never worse" is
-by construction: every candidate competes as it was found.
+Candidates are the answers of none, fint, cola-basic and cola; COLA once more with exact cuts where the graph is small
+and free, and with annealed ones (`refined`) where constraints take dozens of cuts; and, where no constraint stands in
+the way, the placements of `place`'s `best` with some capacity kept free for streams: a node's workers may as well be
+one, so fusion is then a placement whose cut counts as load. Workers of one node are merged where the rules allow it,
+which never costs; then vertices move and swap (refine.py). The least f(U, C) wins, then the least U. Where no method
+finds a plan, the program that looks for clashes may. "Never worse" is by construction: every candidate competes as it
+was found.
 
-    theta   caps the refinement, 20 s by default; the methods that it starts from have their own
+    theta   caps what best adds to the other methods, 20 s by default; those have their own
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ import numpy as np
 
 from penstock.errors import NoPlanFound, UserError
 from penstock.model.cluster import Cluster
-from penstock.model.taskgraph import Longs
+from penstock.model.taskgraph import Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Problem
 from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
 from penstock.optimise.fuse.packing import Sites
-from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
 from penstock.optimise.fuse.refine import State, refined, scored
 from penstock.optimise.fuse.rules import compile_rules
 from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rules
@@ -43,61 +43,71 @@ def fuse(case: Case) -> Fused:
     graph = case.graph
     found: list[tuple[str, State]] = []
     refused: list[str] = []
-    for name, fused in _candidates(case, refused):
-        state = _state(case, graph, fused)
-        if state is not None:
+    for name, fused in _others(case, refused):
+        if (state := _state(case, graph, fused)) is not None:
+            found.append((name, state))
+    deadline = case.deadline(THETA_DEFAULT)
+    for name, fused in _own(case, deadline, refused):
+        if (state := _state(case, graph, fused)) is not None:
             found.append((name, state))
     if not found and (last := _last_resort(case, graph)) is not None:
         found.append(("the packing program", last))
     if not found:
         msg = f"no method found a plan: {'; '.join(refused)}"
         raise NoPlanFound(msg)
-    deadline = case.deadline(THETA_DEFAULT)
     found.sort(key=lambda pair: pair[1].score)
     improved = [(name, _improved(case, graph, state, deadline)) for name, state in _different(found)[:REFINED_MAX]]
     name, state = min([*improved, *found], key=lambda pair: pair[1].score)
     return Fused(state.part[graph.vertex_of], state.host, (f"refined from {name!r}",))
 
 
-def _candidates(case: Case, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+def _others(case: Case, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+    """What the other methods find, with all the time that they would have alone."""
     for name in ("none", "fint", "cola-basic", "cola"):
         try:
             yield name, METHODS[name].load()(case)
         except UserError as error:
             refused.append(str(error))
-    if case.options.cut is None and "exact" in CUT_METHODS and case.graph.count <= EXACT_CUT_VERTICES_MAX:
-        exactly = Case(case.problem, replace(case.options, cut="exact"))
+
+
+def _own(case: Case, deadline: Deadline, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+    """Candidates of our own, while there is time."""
+    if case.options.cut is None and case.graph.count <= EXACT_CUT_VERTICES_MAX and deadline.remaining > 0:
+        cut = "refined" if case.problem.constraints else "exact"
+        options = replace(case.options, cut=cut, theta=deadline.remaining)
         try:
-            yield "cola with exact cuts", METHODS["cola"].load()(exactly)
+            yield f"cola with {cut} cuts", METHODS["cola"].load()(replace(case, options=options))
         except UserError as error:
             refused.append(str(error))
-    yield from _placed(case)
+    yield from _placed(case, deadline)
 
 
-def _placed(case: Case) -> Iterator[tuple[str, Fused]]:
-    """Placements with room left for streams; constraints are looked at by whoever takes them."""
+def _placed(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
+    """Placements with room left for streams, until one holds or breaks a constraint, which less room does not mend."""
     from penstock.optimise.place import best as place_best
 
     problem = case.problem
     for share in PLACED_SHARES:  # the first that leaves room enough is the one that wastes least
         nodes = tuple(replace(node, capacity=node.capacity * share) for node in problem.cluster.nodes)
         roomy = Problem(problem.graph, Cluster(nodes))
-        if roomy.shortfalls():
+        if roomy.shortfalls() or deadline.remaining <= 0:
             return
         try:
-            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=PLACED_THETA)).node
+            theta = min(PLACED_THETA, deadline.remaining)
+            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=theta)).node
         except UserError:
             continue
         fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
         yield f"placed at {share:g} of the capacity", fused
-        if _state(case, case.graph, fused) is not None:
+        over = _over_vertices(case.graph, fused)
+        if over is None or scored(case, case.graph, *over).score[1] <= FULL:
             return
 
 
 def _last_resort(case: Case, graph: FuseGraph) -> State | None:
     """A plan from the program that looks for clashes, which knows streams where the case is small; None otherwise."""
     rules = compile_rules(case.problem)
-    where = Sites.of(case.problem, rules, case.options.stream_cost).placed(Deadline.after(THETA_DEFAULT))
+    where = Sites.of(case.problem, rules, case.stream_cost).placed(Deadline.after(THETA_DEFAULT))
     if where is None:
         return None
     host = np.zeros(graph.count, dtype=np.int32)
@@ -110,16 +120,22 @@ def _last_resort(case: Case, graph: FuseGraph) -> State | None:
 
 def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:
     """A candidate over the vertices, or None when it breaks a rule or a limit."""
+    over = _over_vertices(graph, fused)
+    if over is None:
+        return None
+    state = scored(case, graph, *over)
+    return state if state.score[1] <= FULL else None
+
+
+def _over_vertices(graph: FuseGraph, fused: Fused) -> tuple[Longs, Ints] | None:
+    """Worker of each vertex and node of each worker, or None when a rule is broken."""
     part = np.full(graph.count, -1, dtype=np.int64)
     part[graph.vertex_of] = fused.worker
     if (part[graph.vertex_of] != fused.worker).any():  # a colocated block is in two workers
         return None
     kept = np.unique(part)
     part, host = numbered(part), fused.host[kept]
-    if not keeps_rules(graph, part, host) or not keeps_mirrors(graph, part):
-        return None
-    state = scored(case, graph, part, host)
-    return state if state.score[1] <= FULL else None
+    return (part, host) if keeps_rules(graph, part, host) and keeps_mirrors(graph, part) else None
 
 
 def _different(found: list[tuple[str, State]]) -> list[tuple[str, State]]:

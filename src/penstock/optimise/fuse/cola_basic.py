@@ -32,7 +32,7 @@ THETA_DEFAULT = 300.0
 def fuse(case: Case) -> Fused:
     """Split until it fits, then merge what can be merged."""
     options = case.options
-    graph = glued(fuse_graph(case.problem, compile_rules(case.problem, ()), options.stream_cost))
+    graph = glued(fuse_graph(case.problem, compile_rules(case.problem, ()), case.stream_cost))
     cut = options.cut or "leighton-rao"
     # Without constraints Advanced COLA cuts the same graph, so the two share what they find.
     known = case.splits.setdefault(f"{cut} free", {})

@@ -7,6 +7,12 @@ Pure and seeded: same case, same answer. A method decides which tasks share a wo
 f(U, C) of paper 004, section 3.2: U the utilisation of the fullest node with streams counted as in SIZE, C the sum of
 SIZE's stream part over all workers (each cut stream counts at both ends). U must stay at or below 1.
 
+What a stream costs in CPU is its rate times `stream_cost`. The paper's rates are CPU fractions, for which 1 is right;
+for rates in bytes per second no cluster is large enough at 1. Where nobody states the cost, it is 1 as long as all
+streams together, cut at both ends, cost no more than all tasks do. Otherwise they cost `STREAMS_SHARE` of the load, or
+half of what the cluster has free if that is less. The scale of rates never changes which cut is the cheapest, only how
+much room it takes.
+
 The default f is the weighted average `balance * U + (1 - balance) * C / C of no fusion`. The paper leaves the weights
 open; `balance` is 0 by default, the basic problem's objective (ii), because load that fits needs no more balance
 unless somebody asks for it.
@@ -31,6 +37,10 @@ from penstock.optimise.fuse.rules import Flags, compile_rules
 
 CUTS = tuple(CUT_METHODS)
 STREAM_COST_MAX = 1e15
+STREAMS_SHARE = 0.25  # of the load: what all streams take when their rates cannot be CPU; VWAP's take 0.37
+NEGLIGIBLE = (
+    1e-12  # of the smallest capacity: what streams may take on a full cluster, where they must still be counted
+)
 THRESHOLD_MAX = 1e6
 SAME = 1e-9  # relative: objectives this near are equal, and U decides
 FULL = 1.0 + 1e-9  # capacities contain the slack already; this is for sums in another order
@@ -49,7 +59,7 @@ class FuseOptions:
     threshold: float = 0.5  # COLA's T: how much C may grow in phase 4 for a better f
     cut: str | None = None  # how minimum-ratio cuts are found; None: leighton-rao for COLA, best chooses
     epsilon: float = 0.1  # of the multicommodity flow
-    stream_cost: float = 1.0  # CPU that one unit of rate costs at each end of a stream between workers
+    stream_cost: float | None = None  # CPU of one unit of rate at each end of a cut stream; None: see the module's head
 
     def faults(self) -> list[str]:
         """Numbers out of range, one sentence each."""
@@ -84,7 +94,13 @@ class Case:
         """The vertices that the rules leave free to be joined."""
         if self.given is not None:
             return self.given
-        return fuse_graph(self.problem, compile_rules(self.problem), self.options.stream_cost)
+        return fuse_graph(self.problem, compile_rules(self.problem), self.stream_cost)
+
+    @cached_property
+    def stream_cost(self) -> float:
+        """CPU that one unit of rate costs at each end of a stream between workers."""
+        stated = self.options.stream_cost
+        return usual_stream_cost(self.problem) if stated is None else stated
 
     def deadline(self, default: float) -> Deadline:
         """The moment after which the method must answer."""
@@ -99,7 +115,7 @@ class Case:
     @cached_property
     def unfused(self) -> float:
         """C of no fusion: every stream counts, colocated or not, so that f does not depend on the constraints."""
-        return 2.0 * float(self.problem.graph.rate.sum()) * self.options.stream_cost
+        return 2.0 * float(self.problem.graph.rate.sum()) * self.stream_cost
 
     def weighted(self, utilisation: Floats | np.float64, communication: Floats | np.float64) -> Floats | np.float64:
         """The default f, also over arrays."""
@@ -111,6 +127,16 @@ class Case:
         value = self.objective(utilisation, communication)
         digits = 10 if value == 0 else 10 - math.floor(math.log10(abs(value)))
         return (round(value, min(digits, 300)), utilisation)
+
+
+def usual_stream_cost(problem: Problem) -> float:
+    """The stream cost where none is stated."""
+    ends, load = 2.0 * float(problem.graph.rate.sum()), float(problem.graph.load.sum())
+    if ends <= load or ends == 0:
+        return 1.0
+    offered = [node.capacity for node in problem.cluster.nodes]  # as stated; the problem's own contain the slack
+    free = max(math.fsum(offered) - load, NEGLIGIBLE * min(offered))
+    return min(STREAMS_SHARE * load if load > 0 else free, free / 2) / ends
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,12 +57,12 @@ def fuse(
     case = prepared(graph, cluster, profile, options)
     decide = row.load()
     began = clock()
-    require_no_clash(case.problem, case.options.stream_cost)
+    require_no_clash(case.problem, case.stream_cost)
     fused = within_stated_slots(case, decide(case))
     seconds = clock() - began
     node, worker = fused.host[fused.worker].astype(np.int32), _numbers_on_nodes(fused.host)[fused.worker]
     figures = figures_of(case, fused)
-    notes = (*fused.notes, _told(case, figures))
+    notes = (*fused.notes, _told(case, figures), *_told_stream_cost(case))
     plan = make_plan(case.problem, method, case.options.seed, seconds, Placement(node), worker, notes)
     return _certified(graph, cluster, plan, profile, figures)
 
@@ -108,7 +108,7 @@ def task_level(case: Case) -> FuseGraph:
     """The graph of single tasks, with the rules' labels but without its blocks."""
     rules = compile_rules(case.problem)
     apart = replace(rules, block=np.arange(case.problem.task_count, dtype=np.int64))
-    return fuse_graph(case.problem, apart, case.options.stream_cost)
+    return fuse_graph(case.problem, apart, case.stream_cost)
 
 
 def figures_of(case: Case, fused: Fused) -> Figures:
@@ -122,10 +122,22 @@ def figures_of(case: Case, fused: Fused) -> Figures:
 
 
 def _told(case: Case, figures: Figures) -> str:
+    workers = "1 worker" if figures.workers == 1 else f"{figures.workers} workers"
     return (
-        f"{figures.workers} workers, the largest of SIZE {figures.largest_worker:.4g}; with streams counted as CPU "
-        f"the fullest node is at {100 * figures.utilisation:.4g} %, C {figures.communication:.6g}, "
-        f"f(U, C) {figures.objective:.6g}"
+        f"{workers}, the largest of SIZE {figures.largest_worker:.4g}; with streams counted as CPU the fullest node is "
+        f"at {100 * figures.utilisation:.4g} %, C {figures.communication:.6g}, f(U, C) {figures.objective:.6g}"
+    )
+
+
+def _told_stream_cost(case: Case) -> tuple[str, ...]:
+    """What streams were taken to cost, where nobody stated it and it is not 1."""
+    if case.options.stream_cost is not None or case.stream_cost == 1.0:
+        return ()
+    load = float(case.problem.graph.load.sum())
+    share = f"{100 * case.unfused / load:.3g} % of the tasks' load" if load > 0 else f"{case.unfused:.3g}"
+    return (
+        f"rates are too large to be CPU, so a unit of rate is taken to cost {case.stream_cost:.4g} CPU at each end of "
+        f"a stream between workers: all streams together {share}; --stream-cost states what it really costs",
     )
 
 

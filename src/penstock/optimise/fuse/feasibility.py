@@ -6,7 +6,7 @@ infeasibility by splitting everything down to single operators (section 3.3) and
 enough to ask whether the *sites* (what must share a node) can be put on nodes. That is asked in two steps:
 
 - by plain reasoning: a task on both sides of a separation, a block or a site with two labels of one row (colocate and
-  separate through a chain), a site without a node that is allowed and large enough;
+  separate through a chain), more labels of one row than nodes, a site without a node that is allowed and large enough;
 - by a small integer program (packing.py), whose refusal is a proof. On large cases it is a relaxation; a clash that
   only shows in the exact packing of many tasks is then left to the methods, which say that they found no plan.
 
@@ -46,7 +46,8 @@ def require_no_clash(problem: Problem, stream_cost: float = 1.0) -> None:
     if clash is None:
         return
     if not clash.positions:
-        msg = f"{clash.reason}; add nodes, or give the tasks less"
+        cheaper = "lower --stream-cost" if "--stream-cost" in clash.reason else "give the tasks less"
+        msg = f"{clash.reason}; add nodes, or {cheaper}"
         raise Infeasible(msg)
     listed = "; ".join(f"constraint {p} ({described(problem.constraints[p])})" for p in clash.positions)
     if len(clash.positions) == 1:
@@ -118,6 +119,8 @@ def _torn_site(problem: Problem, rules: Rules) -> str:
         if pair := _two_labels(row, rules.site):
             a, b = (problem.graph.ids[t] for t in pair)
             return f"{a!r} and {b!r} must share a node and must not"
+        if (sides := len(np.unique(row[row >= 0]))) > problem.node_count:
+            return f"{sides} must be on different nodes but there are only {problem.node_count} nodes"
     count = int(rules.site.max()) + 1
     allowed = np.ones((count, problem.node_count), dtype=bool)
     np.logical_and.at(allowed, rules.site, rules.allowed)

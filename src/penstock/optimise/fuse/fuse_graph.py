@@ -54,6 +54,11 @@ class FuseGraph:
         found = np.bincount(self.u, self.weight, minlength=n) + np.bincount(self.v, self.weight, minlength=n)
         return found.astype(np.float64)
 
+    @cached_property
+    def shared_sites(self) -> Longs:
+        """Vertices whose site has others."""
+        return np.flatnonzero(np.bincount(self.site)[self.site] > 1)
+
     def sizes(self, part: Longs) -> Floats:
         """SIZE of each worker."""
         count = int(part.max(initial=-1)) + 1

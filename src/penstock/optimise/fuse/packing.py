@@ -5,14 +5,14 @@
 
 Streams that the rules cut for certain weigh on their ends; on small cases the program also counts every stream whose
 ends are on different nodes, which is what SIZE is when workers of a node are one. Both leave something out, never add,
-so that a refusal is a proof. Beyond the largest sites the variables are continuous, for the same reason: quick, and
-its refusals true.
+so that a refusal is a proof. Beyond the largest sites everything may be shared out in parts, for the same reason:
+quick, and its refusals true. Of those, all with the same labels and allowed nodes are a heap of load and one of memory.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,6 +118,12 @@ class Sites:
         return found
 
     def _answer(self, need: Floats, deadline: Deadline, with_streams: bool) -> Solution:
+        if with_streams:
+            return self._asked(need, np.ones(len(need), dtype=bool), deadline, with_streams=True)
+        sites, whole = self._heaped(need)
+        return sites._asked(sites.load, whole, deadline, with_streams=False)
+
+    def _asked(self, need: Floats, whole_sites: Flags, deadline: Deadline, *, with_streams: bool) -> Solution:
         count, nodes = self.allowed.shape
         rows = Rows()
         columns = self.add_labels(rows)
@@ -127,8 +133,7 @@ class Sites:
         self.add_limits(rows, need, leaving if with_streams else None)
         whole = np.ones(columns, dtype=bool)
         whole[leaving:] = False
-        for site in self._less_important():
-            whole[site * nodes : (site + 1) * nodes] = False
+        whole[: count * nodes] = np.repeat(whole_sites, nodes)
         upper = np.ones(columns)
         upper[: count * nodes] = self.allowed.ravel()
         cap = Deadline.after(min(SECONDS_EACH, deadline.remaining))
@@ -184,8 +189,24 @@ class Sites:
                 ends = np.array([here * nodes + k, there * nodes + k, leaving + e * nodes + k])
                 rows.add(-math.inf, 0.0, ends, np.array([1.0, -1.0, -1.0]))
 
-    def _less_important(self) -> list[int]:
-        """The freest and smallest sites, where there are too many to be whole."""
+    def _heaped(self, need: Floats) -> tuple[Sites, Flags]:
+        """The sites with the freest and smallest in heaps, where there are too many, and which of them are whole."""
         tied = (self.label >= 0).any(axis=0) | ~self.allowed.all(axis=1)
-        order = np.lexsort((-self.load, ~tied))
-        return [int(site) for site in order[max(1, WHOLE_CELLS_MAX // self.problem.node_count) :]]
+        order = np.lexsort((-need, ~tied))
+        most = max(1, WHOLE_CELLS_MAX // self.problem.node_count)
+        single, rest = np.sort(order[:most]), np.sort(order[most:])
+        if not len(rest):
+            return replace(self, load=need), np.ones(len(need), dtype=bool)
+        kinds = np.concatenate([self.label[:, rest], self.allowed[rest].T.astype(np.int64)])
+        _, first, heap = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+        load, memory = (np.bincount(heap.reshape(-1), amount[rest]) for amount in (need, self.memory_mb))
+        nothing = np.zeros(len(first))
+        chosen = np.concatenate([single, rest[first], rest[first]])  # load and memory of a heap part ways
+        heaped = replace(
+            self,
+            load=np.concatenate([need[single], load, nothing]),
+            memory_mb=np.concatenate([self.memory_mb[single], nothing, memory]),
+            allowed=self.allowed[chosen],
+            label=self.label[:, chosen],
+        )
+        return heaped, np.arange(len(chosen)) < len(single)

@@ -7,8 +7,8 @@ shares a node. Isomorphic replicas become mirrors (a row of tasks for each group
 or parts two positions in one group binds or parts them in all. Rejected: pairs of tasks, as the paper writes them,
 which are quadratic as soon as an operator has many tasks or is dedicated.
 
-A constraint that no plan at all can keep (the same task on both sides of a separation, replicas of unequal shape) has
-no arrays; it is in `impossible`, with the reason.
+A constraint that no plan at all can keep (the same task on both sides of a separation) has no arrays; it is in
+`impossible`, with the reason. Isomorphic replicas of unequal shape do not come so far: the topology refuses them.
 """
 
 from __future__ import annotations
@@ -170,37 +170,8 @@ def _add_replicas(work: _Compiling, position: int, constraint: Replicas) -> None
         return
     work.node_rows.append(row)
     work.worker_rows.append(np.where(row < 0, len(members), row))
-    if not constraint.isomorphic:
-        return
-    if reason := _unequal_shape(work.problem.graph, constraint, members):
-        work.impossible.append((position, reason))
-        return
-    work.mirrors.append(np.array(members, dtype=np.int64))
-
-
-def _unequal_shape(graph: TaskGraph, constraint: Replicas, members: list[list[int]]) -> str:
-    """Why the groups cannot be cut alike; empty when they can."""
-    for g, tasks in enumerate(members):
-        if len(tasks) != len(members[0]):
-            return (
-                f"isomorphic groups need equal tasks but group 0 has {len(members[0])} and group {g} has {len(tasks)}"
-            )
-    place = {t: (g, p) for g, tasks in enumerate(members) for p, t in enumerate(tasks)}
-    inside: list[set[tuple[int, int]]] = [set() for _ in members]
-    for a, b in zip(graph.source.tolist(), graph.target.tolist(), strict=True):
-        if a in place and b in place and place[a][0] == place[b][0]:
-            inside[place[a][0]].add((place[a][1], place[b][1]))
-    for g, edges in enumerate(inside):
-        if different := sorted(edges ^ inside[0]):
-            p, q = different[0]
-            has, lacks = (g, 0) if different[0] in edges else (0, g)
-            ids = graph.ids
-            return (
-                f"the groups are to be isomorphic but group {has} has a stream from {ids[members[has][p]]!r} to "
-                f"{ids[members[has][q]]!r} and group {lacks} has none from {ids[members[lacks][p]]!r} to "
-                f"{ids[members[lacks][q]]!r}"
-            )
-    return ""
+    if constraint.isomorphic:  # a sound topology's groups have one shape
+        work.mirrors.append(np.array(members, dtype=np.int64))
 
 
 def _close_over_mirrors(work: _Compiling) -> None:

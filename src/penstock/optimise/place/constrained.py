@@ -19,7 +19,7 @@ from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.fuse import best as fuse_best
 from penstock.optimise.fuse.assign import Schedule
-from penstock.optimise.fuse.contract import Case, FuseOptions
+from penstock.optimise.fuse.contract import NEGLIGIBLE, Case, FuseOptions
 from penstock.optimise.fuse.fuse_graph import SLOTS_UNSTATED, FuseGraph, fuse_graph
 from penstock.optimise.fuse.packing import Sites
 from penstock.optimise.fuse.postprocess import greedily_merged, within_slots
@@ -28,7 +28,6 @@ from penstock.optimise.fuse.rules import Rules, compile_rules
 from penstock.optimise.fuse.workers import keeps_rules
 from penstock.optimise.objective import node_cost
 
-NEGLIGIBLE = 1e-12  # of the smallest capacity: what all streams together may take, so that they cost nothing
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
 SEARCH_THETA = 5.0
