@@ -216,9 +216,11 @@ def test_a_constraint_said_twice_is_no_clash() -> None:
 
 
 def test_a_split_whose_image_is_split_already_leaves_no_empty_worker() -> None:
-    # d is alone by its dedication, so the image of parting a and b moves all of d's worker.
-    alike = Replicas((("a", "b"), ("c", "d")), isomorphic=True)
-    graph = graph_of({"a": 0.1, "b": 0.1, "c": 0.2, "d": 0.3}, {("b", "d"): 0.1}, Dedicated("worker", "d"), alike)
+    # o1 is alone by its dedication, so the image of parting o4 and o0 moves all of o1's worker.
+    loads = {"o0": 0.1, "o1": 0.3, "o2": 0.1, "o3": 0.2, "o4": 0.1}
+    streams = {("o0", "o1"): 0.1, ("o1", "o2"): 0.1, ("o3", "o4"): 0.1}
+    alike = Replicas((("o4", "o0"), ("o3", "o1")), isomorphic=True)
+    graph = graph_of(loads, streams, Dedicated("worker", "o1"), alike)
     cluster = Cluster.uniform([(2, 0.8)])
     assert check_plan(graph, cluster, fuse(graph, cluster, "cola")) == []
 
