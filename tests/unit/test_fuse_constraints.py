@@ -205,6 +205,26 @@ def test_clashes_of_random_constraints_are_true_and_minimal() -> None:
     assert sum(sizes.values()) >= 10
 
 
+def test_a_constraint_said_twice_is_no_clash() -> None:
+    # HiGHS's presolve calls this program infeasible; it is not.
+    loads = {"o0": 0.5, "o1": 0.1, "o2": 0.2, "o3": 0.2}
+    streams = {("o0", "o1"): 0.2, ("o0", "o3"): 0.2, ("o1", "o2"): 0.05}
+    apart = Replicas((("o1", "o0"), ("o2", "o3")))
+    cluster = Cluster((Node("n0", 0.8), Node("n1", 0.8), Node("n2", 1.5)))
+    graph = graph_of(loads, streams, apart, apart)
+    assert check_plan(graph, cluster, fuse(graph, cluster, "best")) == []
+
+
+def test_a_split_whose_image_is_split_already_leaves_no_empty_worker() -> None:
+    # o1 is alone by its dedication, so the image of parting o4 and o0 moves all of o1's worker.
+    loads = {"o0": 0.1, "o1": 0.3, "o2": 0.1, "o3": 0.2, "o4": 0.1}
+    streams = {("o0", "o1"): 0.1, ("o1", "o2"): 0.1, ("o3", "o4"): 0.1}
+    alike = Replicas((("o4", "o0"), ("o3", "o1")), isomorphic=True)
+    graph = graph_of(loads, streams, Dedicated("worker", "o1"), alike)
+    cluster = Cluster.uniform([(2, 0.8)])
+    assert check_plan(graph, cluster, fuse(graph, cluster, "cola")) == []
+
+
 def test_a_clash_is_found_when_the_freest_sites_are_heaped() -> None:
     # More tasks than the program keeps whole: the rest count as heaps of load and memory, by labels and allowed nodes.
     few = tuple(Operator(f"x{i}", load=0.001, memory_mb=1.0) for i in range(WHOLE_CELLS_MAX // 2))

@@ -1,4 +1,4 @@
-"""Integer programs in rows, and the one way to hand them to HiGHS."""
+"""Integer programs in rows, handed to HiGHS in one way; that one has no solution is believed without presolve only."""
 
 from __future__ import annotations
 
@@ -75,6 +75,12 @@ def solved(
         highs.setSolution(given)
     limit_time(highs, deadline)
     highs.run()
+    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        # A refusal is told as a proof, and presolve has refused a program with equal rows that has a solution.
+        highs.setOptionValue("presolve", "off")
+        highs.clearSolver()
+        limit_time(highs, deadline)
+        highs.run()
     status, info = highs.getModelStatus(), highs.getInfo()
     if status == highspy.HighsModelStatus.kInfeasible:
         return Solution("infeasible", None, math.inf)

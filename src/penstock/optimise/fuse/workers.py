@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.model.taskgraph import Ints, Longs
 from penstock.optimise.fuse.contract import FULL
-from penstock.optimise.fuse.fuse_graph import FuseGraph
+from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
 from penstock.optimise.fuse.rules import Flags
 
 PAIRS_PER_LABEL_MAX = 50
@@ -106,7 +106,7 @@ def split_worker(graph: FuseGraph, part: Longs, vertices: Longs, side: Flags) ->
     for image in images(graph, vertices.tolist()):
         after[np.array(image)[chosen]] = fresh
         fresh += 1
-    return after
+    return numbered(after)  # images that overlap may have emptied a worker
 
 
 def merge_workers(graph: FuseGraph, part: Longs, a: int, b: int) -> tuple[Longs, list[tuple[int, int]]] | None:
