@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import ENDED, Polled, SourceTask
-from penstock.run.operators.sources import IDLE_US, TICK_US, GeneratorSource
+from penstock.run.operators.sources import GATHER_NS, IDLE_US, TICK_US, GeneratorSource
 
 SCHEMA = parse_schema("n bigint, text string")
 
@@ -56,6 +57,16 @@ def test_generators_are_shared_and_go_on_where_they_were(tasks: int, rows_max: i
         drain(task, out)
     assert sorted(row[0] for row in out.rows()) == list(range(23))
     assert all(batch.num_rows <= rows_max and batch.schema == SCHEMA for batch in out.batches["out"])
+
+
+def test_rows_of_a_slow_generator_go_out_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, GATHER_NS + 1)  # every look at it finds that the time is over
+    monkeypatch.setattr("penstock.run.operators.sources.time.monotonic_ns", lambda: next(clock))
+    task, out = opened(partial(GeneratorSource, lambda task, tasks: [(n, "a") for n in range(5)], SCHEMA)), Recorder()
+    for n in range(5):
+        assert task.poll(n, out) == Polled()
+        assert out.rows() == [(m, "a") for m in range(n + 1)]
+    assert task.poll(5, out) == ENDED
 
 
 def test_a_generator_pauses_and_stops() -> None:

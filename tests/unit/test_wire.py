@@ -43,7 +43,7 @@ def test_the_core_writes_the_same_heads() -> None:
     ("head", "told"),
     [
         (HEADER.pack(0, 0, 0, 0, 0), "unknown kind 0"),
-        (HEADER.pack(0, 6, 0, 0, 0), "unknown kind 6"),
+        (HEADER.pack(0, max(Kind) + 1, 0, 0, 0), "unknown kind 7"),
         (HEADER.pack(0, Kind.END, EDGES, 0, 0), "edge 8; this job has 8"),
         (HEADER.pack(63, Kind.DATA, 0, 0, 0), "claims 63"),
         (HEADER.pack(0, Kind.DATA, 0, 0, 0), "claims 0"),

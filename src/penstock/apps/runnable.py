@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 from penstock.apps import routes
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, UserError
 from penstock.flow import io
 from penstock.flow.topology import Topology
 
@@ -37,11 +38,23 @@ def find_runnable(name: str, input_path: str | None = None) -> Topology:
         msg = f"{path} has no {attribute!r}; name a penstock.Topology in it, or a function that returns one"
         raise InvalidInput(msg)
     found = getattr(module, attribute)
-    made = found() if callable(found) and not isinstance(found, Topology) else found
+    made = _made(name, found) if callable(found) and not isinstance(found, Topology) else found
     if not isinstance(made, Topology):
         msg = f"{name!r} is {type(made).__name__}; it must be a penstock.Topology or a function that returns one"
         raise InvalidInput(msg)
     return made
+
+
+def _made(name: str, function: Callable[[], object]) -> object:
+    """What a user's function returns; its failure is the user's, told in one line that says where."""
+    try:
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        msg = f"{name!r} cannot be built: {type(error).__name__}: {error} ({line.filename}, line {line.lineno})"
+        raise InvalidInput(msg) from error
 
 
 def _load(path: Path) -> ModuleType:

@@ -45,7 +45,13 @@ def register(app: typer.Typer) -> None:
         metrics: Annotated[Path | None, typer.Option("--metrics", help="Folder for the metric log.")] = None,
         prometheus: Annotated[
             int | None,
-            typer.Option("--prometheus", metavar="PORT", help="Serve metrics at localhost:PORT/metrics; 0 picks one."),
+            typer.Option(
+                "--prometheus",
+                metavar="PORT",
+                min=0,
+                max=65535,
+                help="Serve metrics at localhost:PORT/metrics; 0 picks one.",
+            ),
         ] = None,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")

@@ -48,6 +48,9 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
 
 def require_classic(spark: SparkSession) -> None:
     """Raise UnfitSession for a session whose driver is elsewhere (Spark Connect) or has been stopped."""
+    if not hasattr(spark, "createDataFrame"):
+        msg = f"a SparkSession is needed, not {type(spark).__name__}; penstock.deploy.local_session() makes one"
+        raise UnfitSession([msg])
     if getattr(spark, "_jsc", None) is None:
         msg = "the session is a Spark Connect client, which cannot run barrier stages; run in the driver's own process"
         raise UnfitSession([msg])

@@ -14,6 +14,7 @@ from penstock.flow.checks import require_count, require_number
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.optimise.place import find_scheduler
+from penstock.run.contract import ERRORS
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
 
@@ -83,6 +84,8 @@ def start_topology(
     `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     _require_settings(rows_max, linger_ms, interval_s)
+    if prometheus_port is not None:
+        require_count(prometheus_port, 0, 65535, "prometheus_port")
     require_classic(spark)
     require_transport(transport)
     dataflow, given = _parts(topology)
@@ -113,6 +116,7 @@ def start_topology(
     page = None if prometheus_port is None else (prometheus_host, prometheus_port)
     context = spark.sparkContext
     addresses = driver_host(context), bind_address(context)
+    notes += _unread(dataflow)
     order = JobOrder(dataflow, count, placing, settings, *addresses, given, metrics, notes, page)
     job = Job(spark, order)
     job.begin()
@@ -122,6 +126,17 @@ def start_topology(
 def require_transport(transport: str) -> None:
     """Raise InvalidInput for a transport that nobody knows."""
     RunSettings(transport=transport)
+
+
+def _unread(dataflow: Dataflow) -> tuple[str, ...]:
+    """Notes about rows that nobody will see."""
+    read = {(r.operator, r.output) for o in dataflow.operators for r in o.inputs}
+    read |= {(o.name, sink.output) for o in dataflow.operators for sink in o.sinks}
+    return tuple(
+        f"rows that operator {o.name!r} quarantines are dropped: nobody reads its .errors"
+        for o in dataflow.operators
+        if ERRORS in o.outputs and (o.name, ERRORS) not in read
+    )
 
 
 def _require_settings(rows_max: object, linger_ms: object, interval_s: object) -> None:

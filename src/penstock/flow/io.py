@@ -74,7 +74,9 @@ def generator(
 ) -> Source:
     """Rows or `pyarrow.RecordBatch`es that `function(task_index, tasks)` yields; None yields the worker for a moment.
 
-    The function must not wait: it runs between the other tasks of its worker. `bounded=False` says that it never ends.
+    The function should not wait: it runs between the other tasks of its worker, and a stop is heard between two rows.
+    Rows go out in batches of up to `rows_max`, or of what came within two milliseconds. `bounded=False` says that it
+    never ends.
     """
     require_callable(function, "generator source")
     arrow = parse_schema(schema)

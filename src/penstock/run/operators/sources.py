@@ -6,6 +6,7 @@ position; what it has emitted before is skipped when it continues, which needs i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from penstock.run.operators.convert import conform, rows_to_batch
 from penstock.run.operators.times import TIMESTAMP, Int64Array
 
 IDLE_US = 1_000  # how long a source without rows waits before it is asked again
+GATHER_NS = 2_000_000  # rows are gathered for a batch no longer than this: a slow generator's rows go out as they come
+LOOK_ROWS = 64  # at most so many rows between two looks at the clock
 TICK_US = 400  # a steady source gives the rows of so long a time together: one row alone costs as much as ten
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
 
@@ -42,12 +45,17 @@ class PositionedSource(SourceTask):
         self._iterator: Iterator[object] | None = None
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
-        """One batch, or the rows up to the next pause."""
+        """One batch, or the rows up to the next pause, or what a slow function gives in a moment."""
         if self.stopped:
             return ENDED
         iterator = self._started()
         rows: list[object] = []
+        began_ns, look_at = time.monotonic_ns(), 1
         while len(rows) < self.context.rows_max:
+            if len(rows) >= look_at:  # after 1, 2, 4, ... rows: the clock costs as much as a quick row
+                if time.monotonic_ns() - began_ns > GATHER_NS:
+                    break
+                look_at += min(look_at, LOOK_ROWS)
             try:
                 item = next(iterator)
             except StopIteration:
