@@ -63,6 +63,7 @@ class Labels:
     level: tuple[float, str] | None = None  # a horizontal line, e.g. a time limit
 
 
+TICKS_MAX = 8  # whole numbers on the x axis are marked one by one up to so many
 # Colour, mark, mark size, dash and width by position: the band first, then lines that differ in all of these.
 _STYLES = (
     ("#B9C4CE", "", 0.0, "-", 6.0),
@@ -142,6 +143,9 @@ def _draw_panel(axes: Axes, panel: Panel, labels: Labels) -> None:
             solid_capstyle="round",
             zorder=2 + number,
         )
+    counted = sorted({x for series in panel.series for x in series.x})
+    if len(counted) <= TICKS_MAX and all(isinstance(x, int) for x in counted):
+        axes.set_xticks(counted)  # no marks at four and a half hosts
     if labels.log_y:
         axes.set_yscale("log")
     if labels.level is not None:
