@@ -31,6 +31,7 @@ std::shared_ptr<Block> BlockPool::take(size_t bytes) {
         for (const auto& old : blocks_) pooled_ += old->bytes;
     }
     if (pooled_ + rounded <= POOL_BYTES_MAX) {
+        block->pooled = true;
         blocks_.push_back(block);
         pooled_ += rounded;
     }
@@ -56,9 +57,10 @@ FrameReader::Room FrameReader::room() {
     if (frame > LARGE_BYTES && frame > limit_ - begin_) {
         move_to(pool_.take(frame), frame);
     } else if (pending() == 0 && (block_ == nullptr || end_ > 0)) {
-        // In the same block from its beginning where nobody reads it any more: that memory is in the cache. The pool's
-        // hold and ours are two.
-        const bool ours = block_ != nullptr && block_->bytes == BLOCK_BYTES && block_.use_count() == 2;
+        // In the same block from its beginning where nobody reads it any more: that memory is in the cache. Our hold
+        // and the pool's are two, but a full pool has taken none: there the second one is a reader's.
+        const bool ours = block_ != nullptr && block_->bytes == BLOCK_BYTES &&
+                          block_.use_count() == (block_->pooled ? 2 : 1);
         if (ours) std::atomic_thread_fence(std::memory_order_acquire);
         if (ours) {
             begin_ = end_ = 0;

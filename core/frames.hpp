@@ -60,6 +60,7 @@ struct Block {
 
     uint8_t* data;
     size_t bytes;
+    bool pooled = false;  // the pool holds it too
 };
 
 // Blocks that nobody reads any more are handed out again; fresh memory costs a page fault every 4 KB.

@@ -26,11 +26,12 @@ Consumer::Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limit
     limits_.window = std::clamp<uint32_t>(limits_.window, 1, segment_->slots());
     Header& header = segment_->header();
     const auto process = static_cast<uint32_t>(getpid());
-    header.consumer_started.store(process_started(process), std::memory_order_relaxed);
     uint32_t nobody = 0;
     if (!header.consumer.compare_exchange_strong(nobody, process, std::memory_order_acq_rel))
         throw Refused("the ring has a consumer already, process " + std::to_string(nobody) +
                       "; a new consumer makes a new ring of the next epoch");
+    // Only now: who is refused must not touch what says that the other one lives. Until then 0 stands for "any".
+    header.consumer_started.store(process_started(process), std::memory_order_relaxed);
 }
 
 Consumer::~Consumer() { close(); }
@@ -436,7 +437,8 @@ std::vector<uint32_t> Consumer::departed() {
             if (holder.standing != Standing::ended && is_alive(i)) continue;
             // Everything it reserved lies before the cursor, or at it where it died before moving it on.
             uint32_t last = Cursor::unpack(segment_->header().cursor.load(std::memory_order_acquire)).ticket;
-            if (segment_->slot(last).word.load(std::memory_order_acquire) != Word::blank(last)) last++;
+            const uint64_t word = segment_->slot(last).word.load(std::memory_order_acquire);
+            if (Word::unpack(word).ticket == last && word != Word::blank(last)) last++;  // not one of the lap before
             if (last - left_ > segment_->slots()) last = read_;
             known.dying = true;
             known.last_ticket = last;
@@ -477,6 +479,7 @@ void Consumer::close() {
     header.space_turn.fetch_add(1, std::memory_order_seq_cst);
     futex_wake(header.space_turn, INT32_MAX);
     for (const auto& [whose, wake] : space_wakes_) eventfd_signal(wake);
+    space_wakes_.clear();  // records that are held may free space later, when these descriptors are others'
 }
 
 ConsumerCounts Consumer::counts() const {

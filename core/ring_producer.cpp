@@ -95,7 +95,8 @@ bool Producer::try_reserve(Span& span, uint32_t target, uint32_t length, uint32_
 Producer::Room Producer::room_at(const Cursor& at, uint32_t units) {
     // Always the shared word, never a kept copy: a copy could be a whole turn of the 32 bits old.
     const uint32_t capacity = segment_->capacity_units();
-    released_seen_ = segment_->header().released.load(std::memory_order_acquire);
+    // Sequentially consistent, so that the look after notify_space cannot miss what was freed before it.
+    released_seen_ = segment_->header().released.load(std::memory_order_seq_cst);
     const uint32_t released = Cursor::unpack(released_seen_).position;
     if (at.position + units - released <= capacity) return Room::yes;
     if (segment_->header().cursor.load(std::memory_order_acquire) != at.pack()) return Room::look_again;
@@ -149,6 +150,7 @@ void Producer::move_on(const Cursor& from, uint32_t units) {
 }
 
 void Producer::publish(const Span& span) {
+    if (fork_generation() != forks_) throw Refused("a span belongs to the process that reserved it, not to its child");
     Slot& slot = segment_->slot(span.ticket);
     Head head{span.target, span.length, span.sequence, span.whole, Holder::unpack(holder_).generation, span.flags, 0, 0};
     if (checksum_) {
@@ -169,6 +171,7 @@ void Producer::publish(const Span& span) {
 }
 
 void Producer::abandon(const Span& span) {
+    if (fork_generation() != forks_) return;  // the parent is writing it
     segment_->slot(span.ticket)
         .word.store(Word{Status::other, number_, span.units, span.ticket}.pack(), std::memory_order_seq_cst);
     under_way_--;

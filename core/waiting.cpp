@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -106,13 +107,19 @@ uint64_t process_started(uint32_t process) {
 }
 
 Witness::Witness(uint32_t process, uint64_t started) : process_(process) {
-    Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
-    // The descriptor is opened first and the start time read afterwards, so that both speak of the same process.
-    if (pidfd && (started == 0 || process_started(process) == started)) pidfd_ = std::move(pidfd);
+    pidfd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+    // ESRCH: no such process, EINVAL: no such number. Any other error (a limit on descriptors, a filter on system calls)
+    // says nothing about the process.
+    is_gone_ = !pidfd_ && (errno == ESRCH || errno == EINVAL);
+    // The descriptor is opened first and the start time read afterwards, so that both speak of the same process. A time
+    // that cannot be read is no proof; where the process has ended meanwhile, the descriptor tells.
+    const uint64_t found = is_gone_ || started == 0 ? 0 : process_started(process);
+    if (found != 0 && found != started) is_gone_ = true;
 }
 
 bool Witness::alive() const {
-    if (!pidfd_) return false;
+    if (is_gone_) return false;
+    if (!pidfd_) return kill(static_cast<pid_t>(process_), 0) == 0 || errno != ESRCH;
     pollfd poll_for{pidfd_.number(), POLLIN, 0};
     return poll(&poll_for, 1, 0) == 0 || (poll_for.revents & POLLIN) == 0;
 }

@@ -68,12 +68,14 @@ class Witness {
    public:
     Witness() = default;
     Witness(uint32_t process, uint64_t started);
+    // False only where death is certain: who is taken for dead loses its reserved space to others.
     bool alive() const;
     uint32_t process() const { return process_; }
 
    private:
     uint32_t process_ = 0;
-    Descriptor pidfd_;
+    bool is_gone_ = true;
+    Descriptor pidfd_;  // none where the machine gives no more descriptors
 };
 
 // Counts forks of this process: handles made before one must not be used after it in the child.

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "ring_kit.hpp"
@@ -160,10 +161,14 @@ void random_producer_kill(std::mt19937_64& random, Consumer& consumer, const std
     const pid_t victim = forked([&] {
         produce(segment, identity, UINT64_MAX);
     });
-    const int64_t until = now_ns() + static_cast<int64_t>(random() % 1'500'000);
+    // Half of them die a while after their first record: on a busy machine most would otherwise die before they write.
+    const auto life_ns = static_cast<int64_t>(random() % 1'500'000);
+    bool is_awaited = random() % 2 == 0;
+    int64_t until = now_ns() + (is_awaited ? 10'000'000'000 : life_ns);
     Record record;
     while (now_ns() < until) {
         if (consumer.poll(record)) {
+            if (std::exchange(is_awaited, false)) until = now_ns() + life_ns;
             checker.take(record);
             consumer.release(record);
         } else {

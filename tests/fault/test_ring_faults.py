@@ -64,11 +64,10 @@ import sys
 from penstock._core import RingSegment
 from penstock.run.channel.ring import Inbox
 from penstock.run.channel.segment import accept_locally, connect_locally, listen_locally
-from penstock.run.wire import Kind, pack
+from penstock.run.channel.protocol import PeerGone
 import pyarrow as pa
 me, key = int(sys.argv[1]), sys.argv[2].encode()
-body = pa.py_buffer(bytes(4000))
-header = pack(Kind.DATA, 0, value=1, body_length=body.size)
+batch = pa.record_batch({"bytes": [bytes(4000)]})
 inbox = Inbox(RingSegment(256 * 1024), me, 1)
 if me == 0:
     listener = listen_locally(key, 0)
@@ -78,9 +77,12 @@ else:
     connection, peer = connect_locally(key, 1, 0), 0
 channel = inbox.connect(connection, peer)
 print("open", flush=True)
-while True:
-    channel.send(header, body) if not channel.wants_write else channel.flush()
-    channel.receive()
+try:
+    while True:
+        channel.flush() if channel.wants_write else channel.send_batch(0, batch, 0)
+        channel.receive()
+except PeerGone:
+    sys.exit(3)
 """
 
 
@@ -118,7 +120,7 @@ def test_killed_pairs_leave_nothing_behind() -> None:
         victim, other = (first, second) if turn % 2 else (second, first)
         victim.send_signal(signal.SIGKILL)
         assert victim.wait(60) == -signal.SIGKILL
-        assert other.wait(60) == 1  # PeerGone: the other end has noticed and given up
+        assert other.wait(60) == 3  # PeerGone: the other end has noticed and given up
         first.stdout.close()
         second.stdout.close()
     held = {inode for process in os.listdir("/proc") if process.isdigit() for inode in segments_of(int(process))}

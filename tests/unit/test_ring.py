@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -243,6 +244,60 @@ def test_a_dead_producer_is_told_once_and_its_place_is_given_again() -> None:
     assert bytes(consumer.next(0) or b"") == b"goes on"
 
 
+def test_what_a_dead_producer_left_in_every_slot_is_read_before_it_is_told() -> None:
+    segment = RingSegment(CAPACITY, slots=8)
+    consumer = RingConsumer(segment)
+
+    def die() -> None:
+        producer = RingProducer(segment, 9)
+        for number in range(8):
+            assert producer.send(0, bytes([number]), timeout=0)
+        assert not producer.send(0, b"no slot", timeout=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(die) == signal.SIGKILL
+    assert consumer.departed() == []  # dead, but not all is read
+    assert [bytes(record) for record in consumer.drain()] == [bytes([number]) for number in range(8)]
+    assert consumer.departed() == [9]
+
+
+def test_who_lives_is_not_taken_for_dead_where_there_are_no_descriptors() -> None:
+    producer, consumer = ends()
+    span = producer.reserve(0, 5)
+    assert span is not None
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert consumer.drain() == []  # looks whether the producer lives, without a pidfd
+        producer.check_peer()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with memoryview(span) as space:
+        space[:] = b"whole"
+    span.publish()
+    assert [bytes(record) for record in consumer.drain()] == [b"whole"]
+    assert consumer.statistics()["skipped"] == 0
+
+
+def test_a_dead_producer_is_found_where_there_are_no_descriptors() -> None:
+    segment = RingSegment(CAPACITY)
+    consumer = RingConsumer(segment)
+
+    def die() -> None:
+        span = RingProducer(segment, 9).reserve(0, 10)
+        assert span is not None
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(die) == signal.SIGKILL
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert consumer.drain() == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert consumer.statistics()["skipped"] == 1
+
+
 def test_a_dead_consumer_ends_its_producers_wait() -> None:
     segment = RingSegment(CAPACITY)
 
@@ -289,19 +344,50 @@ def test_a_ring_has_one_consumer() -> None:
     consumer = RingConsumer(segment)
     with pytest.raises(RingRefused, match="consumer already"):
         RingConsumer(segment)
+
+    def second() -> None:
+        with pytest.raises(RingRefused, match="consumer already"):
+            RingConsumer(segment)
+
+    assert in_child(second) == 0
+    RingProducer(segment, 1).check_peer()  # who was refused has left nothing that says the first one is dead
     consumer.close()
+
+
+def test_records_let_go_after_the_end_call_nobody() -> None:
+    producer, consumer = ends()
+    called = os.eventfd(0, os.EFD_NONBLOCK)
+    consumer.wake_for_space(7, called)
+    producer.send(0, bytes(CAPACITY // 4))
+    held = consumer.drain()
+    producer.notify_space()
+    consumer.close()
+    assert os.eventfd_read(called) == 1  # closing calls
+    del held  # frees a quarter, of which nobody needs to hear: the number may be another file's by now
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(called)
+    os.close(called)
 
 
 def test_a_forked_child_must_make_its_own() -> None:
     producer, consumer = ends()
+    span = producer.reserve(0, 5)
+    assert span is not None
 
     def misuse() -> None:
         with pytest.raises(RingRefused, match="fork"):
             producer.send(0, b"x")
         with pytest.raises(RingRefused, match="fork"):
             consumer.next(0)
+        span.abandon()  # as it also is when the child forgets it; the parent's is as it was
 
     assert in_child(misuse) == 0
+    assert consumer.next(0) is None
+    assert consumer.statistics()["abandoned"] == 0
+    with memoryview(span) as space:
+        space[:] = b"still"
+    span.publish()
+    assert bytes(consumer.next(0) or b"") == b"still"
     producer.send(0, b"unharmed")
     assert bytes(consumer.next(0) or b"") == b"unharmed"
 

@@ -120,12 +120,13 @@ def test_large_and_small_frames_mixed(pair: tuple[SocketChannel, SocketChannel])
 def test_batches_stay_as_they_are_while_more_arrives(pair: tuple[SocketChannel, SocketChannel]) -> None:
     sender, receiver = pair
     kept = []
-    for i in range(400):  # far more than the pool holds at once
+    for i in range(1200):  # 48 MB, of which every block is kept: far more than the pool holds
         sender.send_batch(0, numbers(5000, i), i)
         (frame,) = take(sender, receiver, 1)
         batch = unpack_batch(frame, NUMBERS)
         if i % 3 == 0:
             kept.append((i, batch.column(0).slice(100, 50)))
+        del frame, batch  # so that the kept column is all that holds its block
     sender.close()
     receiver.close()
     for i, column in kept:

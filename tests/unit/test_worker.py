@@ -244,13 +244,20 @@ def test_a_worker_that_waits_to_be_called_hears_a_cancel() -> None:
 
 
 def test_blocked_sends_are_metered_on_both_transports() -> None:
-    """Far more in one batch than a ring or the kernel's buffers hold, to a worker that is busy."""
+    """Far more in one batch than a ring or the kernel's buffers hold, to a worker that is busy until it was sent."""
+    batch = pa.record_batch({"x": pa.array([b"x" * 1_000_000] * 32, pa.binary())})
+
+    def batches(sent: threading.Event) -> Iterator[pa.RecordBatch]:
+        yield from [batch] * 3
+        sent.set()
+        yield batch
+
     for transport in ("socket", "ring"):
         top = ps.Topology("blocked")
-        batch = pa.record_batch({"x": pa.array([b"x" * 1_000_000] * 32, pa.binary())})
-        held = threading.Event()
-        source = ps.io.generator(lambda task, n, batch=batch: [batch] * 4, "x binary")
-        top.source("a", source).sink("out", ps.io.callback(lambda got, held=held: held.wait(0.02)), tasks=1)
+        sent = threading.Event()
+        source = ps.io.generator(lambda task, n, sent=sent: batches(sent), "x binary")
+        sink = ps.io.callback(lambda got, sent=sent: sent.wait(PATIENCE_SECONDS))
+        top.source("a", source).sink("out", sink, tasks=1)
         settings = RunSettings(transport=transport, window_bytes=1 << 28)
         job = LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}, settings).run()
         told = [row for control in job.controls for t in control.tables for row in t["links"].to_pylist()]

@@ -249,7 +249,11 @@ class Links:
         """Frames that have arrived and whether a watched descriptor is readable, after at most so many seconds."""
         frames: list[Frame] = []
         called = False
-        for descriptor, event in self._epoll.poll(seconds):
+        events = self._epoll.poll(seconds)
+        if seconds and not events:
+            # A peer that was stopped between taking our flag down and calling us keeps the others from calling, too.
+            self._look(frames)
+        for descriptor, event in events:
             channel = self._by_descriptor.get(descriptor)
             if channel is not None:
                 if event & select.EPOLLOUT and channel.flush():
