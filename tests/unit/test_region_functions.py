@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import itertools
 import math
 
@@ -17,6 +18,7 @@ from penstock.run.region.blocking_rate import BlockingMeter, BlockingRate
 from penstock.run.region.clustering import ALPHA, clusters_of, distances, features
 from penstock.run.region.contract import UNITS, checked_weights, even_weights, units_of
 from penstock.run.region.minimax import allocate, around
+from penstock.run.region.policies import find_policy
 from penstock.run.region.rate_function import DELTA, RateFunction, filled, monotone, pooled
 
 rates = st.floats(0, 1, allow_nan=False)
@@ -236,3 +238,24 @@ def test_bad_weights_and_counts_are_refused() -> None:
             even_weights(count)
     with pytest.raises(ValueError, match="one blocking time"):
         contract.Sample(1.0, (0, 1), (0.0,), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting", "value"),
+    [
+        ("adaptive", "decay", -0.1),
+        ("adaptive", "decay", math.nan),
+        ("static", "step_max", 0.0),
+        ("knee", "grow", 0.5),
+        ("knee", "probe_cost", 0.0),
+        ("knee", "cluster_from", math.inf),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(policy: str, setting: str, value: float) -> None:
+    with pytest.raises(InvalidInput, match=f"setting '{setting}' of policy '{policy}' is .*; give a number from"):
+        find_policy(policy).build({setting: value})
+    with pytest.raises(InvalidInput, match="mood"):
+        find_policy(policy).build({"mood": 1.0})
+    module = importlib.import_module(find_policy(policy).module)
+    assert set(module.LIMITS) == set(module.SETTINGS)
+    find_policy(policy).build(module.SETTINGS)  # the defaults are within the limits
