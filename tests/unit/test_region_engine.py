@@ -22,6 +22,7 @@ from penstock.run.channel.protocol import PeerGone
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings, job_edges, task_ids
 from penstock.run.region.contract import UNITS, Decision, Policy, Routing, Sample, Weights, units_of
+from penstock.run.region.sharing import turns
 from penstock.run.worker import Cancelled
 
 ROWS = 1_500
@@ -141,12 +142,27 @@ def test_every_policy_runs(policy: str, ordered: bool) -> None:
 
 
 def test_the_merger_holds_at_most_a_window_and_a_run_of_each_replica() -> None:
-    window = 2_000
-    dataflow = region(ROWS, 4, "many", lambda: Restless(3), 8)
-    job = LocalJob(dataflow, 4, lambda task: int(task.rpartition("/")[2]), RunSettings(rows_max=8, window_bytes=window))
-    job.run()
+    """A replica with few rows stops at its first: the others could work off 800 rows, 300 kB, before it is missed."""
+    window, copies, shares = 2_000, 50, (0.01, 0.33, 0.33, 0.33)
+    stops_at = turns(units_of(shares)).index(0)
+    others_ran_away = threading.Event()
+    done = itertools.count()
+
+    def work(row: ps.Row) -> list[dict[str, int]]:
+        if row.n == stops_at:
+            others_ran_away.wait(1.0)
+        elif next(done) == 600:
+            others_ran_away.set()
+        return [{"n": row.n}] * copies
+
+    top, stream = numbers(1_200)
+    inside = stream.parallel(4, weights=shares, slice_rows=1).flat_map(work, "n bigint", name="one")
+    inside.merge().sink("out", ps.io.collect())
+    place = lambda task: 1 + int(task[-1]) if task.startswith("one/") else 0  # noqa: E731
+    job = LocalJob(top.build(), 5, place, RunSettings(window_bytes=window)).run()
+    assert [row["n"] for row in job.rows("out")] == [n for n in range(1_200) for _ in range(copies)]
     held = [size for worker in job.workers for size in worker._slices.held().values()]
-    one_run = 8 * 300 * 8 + 4096
+    one_run = 2 * 8 * copies  # and what a frame adds
     assert len(held) == 1
     assert held[0] <= 3 * (window + one_run)
 
@@ -284,6 +300,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "half a policy": (lambda: begun().parallel(2, balance=dict), "a policy has routing"),  # type: ignore[arg-type]
     "sample": (lambda: begun().parallel(2, sample_s=0.0), "from 0.0001 to 86400"),
     "sample of nothing": (lambda: begun().parallel(2, sample_s=float("nan")), "from 0.0001 to 86400"),
+    "name": (lambda: begun().parallel(2, name=""), "give text"),
     "empty": (lambda: begun().parallel(2).merge(), "no operators"),
     "sink": (lambda: begun().parallel(2).filter(keeps).sink("s", ps.io.collect()), "call merge"),
     "tasks": (lambda: begun().parallel(2).filter(keeps, tasks=3), "2 tasks"),

@@ -158,6 +158,9 @@ def parallel(
     if slice_rows is not None:
         require_count(slice_rows, 1, SLICE_ROWS_MAX, f"slice_rows of {who}")
     require_number(sample_s, SAMPLE_S_MIN, SAMPLE_S_MAX, f"sample_s of {who}, in seconds,")
+    if name is not None and not (isinstance(name, str) and name):
+        msg = f"name of {who} is {name!r}; give text, or leave it out"
+        raise InvalidInput(msg)
     policy = _policy(who, replicas, balance, weights)
     region = stream.topology.free_name("parallel") if name is None else name
     spec = stream.topology.add(

@@ -13,8 +13,9 @@ queue per worker pair, which a single blocked task clogs for all.
 Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low; of two that are equally
 near, the one that has been ready for longer, so that no source starves behind another. A run takes everything that
 waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data that
-came before them on the same edge, and watermarks before the next run: a task that is behind always has data waiting. Where nothing waits for the target of a local edge and it may send, a batch need not
-be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
+came before them on the same edge, and watermarks before the next run: a task that is behind always has data waiting.
+Where nothing waits for the target of a local edge and it may send, a batch need not be queued at all (`passes`): the
+loop calls the next task at once, and a chain of operators costs calls, not queues.
 
 Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
 worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so

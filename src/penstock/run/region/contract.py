@@ -30,7 +30,7 @@ class Sample:
     time_s: float
     replicas: tuple[int, ...]  # names that stay with a replica for as long as it lives
     blocked_s: tuple[float, ...]  # how long the splitter has waited for each connection
-    sent: tuple[float, ...]  # rows that it has sent along each; the paper's policies do not look at it
+    sent: tuple[float, ...]  # rows that each has taken: sent, or worked off where that is known; not the paper's
 
     def __post_init__(self) -> None:
         if not len(self.replicas) == len(self.blocked_s) == len(self.sent):
