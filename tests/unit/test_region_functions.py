@@ -187,8 +187,18 @@ def test_distance_is_the_largest_of_the_three_logarithms() -> None:
     assert features(a)[0] == pytest.approx(math.log(11))
 
 
-def test_alpha_is_as_given() -> None:
-    assert pytest.approx(math.log(UNITS) / abs(math.log(UNITS * DELTA))) == ALPHA
+def test_alpha_puts_rates_on_the_scale_of_weights() -> None:
+    """Log R / |log(R delta)| with R = 1000 and delta = 1e-6: a rate of 0.1 % is as far from 1 as 1 unit from all."""
+    assert (UNITS, DELTA) == (1000, 1e-6)
+    assert pytest.approx(1.0) == ALPHA
+
+
+def test_distance_looks_at_the_height_of_the_knee_as_well() -> None:
+    """Two functions that begin to rise at one weight and end alike, but jump to different heights there."""
+    low, high = np.full(UNITS + 1, 0.05), np.full(UNITS + 1, 0.4)
+    low[:100] = high[:100] = 0.0
+    low[-1] = high[-1] = 0.9
+    assert distances([low, high])[0, 1] == pytest.approx(ALPHA * math.log(8))
 
 
 def test_made_classes_are_found_whatever_their_order() -> None:
