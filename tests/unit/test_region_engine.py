@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worker_kit import LocalJob
+from worker_kit import PATIENCE_SECONDS, LocalJob
 
 import penstock as ps
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.run.channel.protocol import PeerGone
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings, job_edges, task_ids
 from penstock.run.region.contract import UNITS, Decision, Policy, Routing, Sample, Weights, units_of
+from penstock.run.region.sharing import turns
+from penstock.run.worker import Cancelled
 
 ROWS = 1_500
 
@@ -137,12 +142,27 @@ def test_every_policy_runs(policy: str, ordered: bool) -> None:
 
 
 def test_the_merger_holds_at_most_a_window_and_a_run_of_each_replica() -> None:
-    window = 2_000
-    dataflow = region(ROWS, 4, "many", lambda: Restless(3), 8)
-    job = LocalJob(dataflow, 4, lambda task: int(task.rpartition("/")[2]), RunSettings(rows_max=8, window_bytes=window))
-    job.run()
+    """A replica with few rows stops at its first: the others could work off 800 rows, 300 kB, before it is missed."""
+    window, copies, shares = 2_000, 50, (0.01, 0.33, 0.33, 0.33)
+    stops_at = turns(units_of(shares)).index(0)
+    others_ran_away = threading.Event()
+    done = itertools.count()
+
+    def work(row: ps.Row) -> list[dict[str, int]]:
+        if row.n == stops_at:
+            others_ran_away.wait(1.0)
+        elif next(done) == 600:
+            others_ran_away.set()
+        return [{"n": row.n}] * copies
+
+    top, stream = numbers(1_200)
+    inside = stream.parallel(4, weights=shares, slice_rows=1).flat_map(work, "n bigint", name="one")
+    inside.merge().sink("out", ps.io.collect())
+    place = lambda task: 1 + int(task[-1]) if task.startswith("one/") else 0  # noqa: E731
+    job = LocalJob(top.build(), 5, place, RunSettings(window_bytes=window)).run()
+    assert [row["n"] for row in job.rows("out")] == [n for n in range(1_200) for _ in range(copies)]
     held = [size for worker in job.workers for size in worker._slices.held().values()]
-    one_run = 8 * 300 * 8 + 4096
+    one_run = 2 * 8 * copies  # and what a frame adds
     assert len(held) == 1
     assert held[0] <= 3 * (window + one_run)
 
@@ -183,12 +203,76 @@ def test_a_window_behind_the_merge_sees_event_time_in_order() -> None:
     assert [row["count"] for row in job.rows("out")] == [10] * 400
 
 
-def test_rows_whose_function_fails_leave_by_the_side() -> None:
+def endless() -> ps.DataStream:
+    """A second for every row, and no end."""
+    schema = "at timestamp, n bigint"
+    rows = ps.io.generator(
+        lambda task, tasks: ((datetime.fromtimestamp(n, UTC), n) for n in itertools.count()), schema, bounded=False
+    )
+    return ps.Topology("endless").source("ticks", rows).event_time("at")
+
+
+def run_until_seen(stream: ps.DataStream, rows: int, command: str) -> tuple[LocalJob, list[dict[str, object]]]:
+    """Run on three workers until a sink has so many rows, then say something to all of them."""
+    seen: list[dict[str, object]] = []
+    enough = threading.Event()
+
+    def deliver(name: str, batch: pa.RecordBatch) -> None:
+        seen.extend(batch.to_pylist())
+        if len(seen) >= rows:
+            enough.set()
+
+    stream.sink("out", ps.io.collect(), tasks=1)
+    job = LocalJob(stream.topology.build(), 3, None, RunSettings(rows_max=32, window_bytes=3_000), deliver).start()
+    came = enough.wait(PATIENCE_SECONDS)
+    for control in job.controls:
+        control.say(command)
+    job.join()
+    assert came, f"{len(seen)} of {rows} rows came"
+    return job, seen
+
+
+def same(row: ps.Row) -> dict[str, object]:
+    return {"at": row.at, "n": row.n}
+
+
+def slow(row: ps.Row) -> dict[str, object]:
+    """What keeps the queue before every replica full."""
+    sum(range(2_000))
+    return same(row)
+
+
+def test_windows_behind_a_region_that_is_always_busy_close_all_the_same() -> None:
+    """Watermarks must not wait for a queue to be empty that never is."""
+    inside = endless().parallel(3, sample_s=0.01, slice_rows=2).map(slow, "at timestamp, n bigint")
+    counted = inside.merge().map(lambda row: {"at": row.at, "one": 1}, "at timestamp, one bigint")
+    job, seen = run_until_seen(counted.key_by("one").count(window=ps.tumbling("10 seconds")), 20, "stop")
+    assert job.errors == [None] * 3
+    assert [row["count"] for row in seen[:20]] == [10] * 20
+
+
+def test_a_region_that_is_stopped_drains_in_order() -> None:
+    inside = endless().parallel(3, balance=lambda: Restless(7), sample_s=0.001, slice_rows=3)
+    job, seen = run_until_seen(inside.map(same, "at timestamp, n bigint").merge(), 2_000, "stop")
+    assert job.errors == [None] * 3
+    assert [row["n"] for row in seen] == list(range(len(seen)))
+
+
+def test_a_region_that_is_cancelled_ends_at_once_and_has_been_in_order() -> None:
+    inside = endless().parallel(3, balance=lambda: Restless(8), sample_s=0.001, slice_rows=3)
+    job, seen = run_until_seen(inside.map(same, "at timestamp, n bigint").merge(), 500, "cancel")
+    assert all(isinstance(error, (Cancelled, PeerGone)) for error in job.errors)
+    assert [row["n"] for row in seen] == list(range(len(seen)))
+
+
+@pytest.mark.parametrize(("tasks", "window"), [(None, None), (1, 1)])
+def test_rows_whose_function_fails_leave_by_the_side(tasks: int | None, window: int | None) -> None:
+    """Into a sink inside the replicas, and over an edge that is always full, for which the merger must not wait."""
     top, stream = numbers(900)
     inside = stream.parallel(3).map(lambda row: {"n": 6 // (row.n % 3)}, "n bigint", on_error="quarantine", name="f")
-    inside.errors.sink("bad", ps.io.collect())
-    inside.merge().sink("out", ps.io.collect())
-    job = LocalJob(top.build(), 3, None, RunSettings(rows_max=32)).run()
+    inside.errors.sink("bad", ps.io.collect(), tasks)
+    inside.merge().sink("out", ps.io.collect(), tasks)
+    job = LocalJob(top.build(), 3, None, RunSettings(rows_max=32, window_bytes=window)).run()
     assert [row["n"] for row in job.rows("out")] == [6 // (n % 3) for n in range(900) if n % 3]
     assert len(job.rows("bad")) == 300
 
@@ -210,7 +294,13 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "count": (lambda: begun().parallel(2, weights=[1.0]), "one for each replica"),
     "negative": (lambda: begun().parallel(2, weights=[1.5, -0.5]), "shares from 0 to 1"),
     "policy": (lambda: begun().parallel(2, balance="fair"), "fair"),
-    "sample": (lambda: begun().parallel(2, sample_s=0.0), "above 0"),
+    "not numbers": (lambda: begun().parallel(2, weights=["a", None]), "shares from 0 to 1"),  # type: ignore[list-item]
+    "no weights": (lambda: begun().parallel(2, weights=0.5), "shares from 0 to 1"),  # type: ignore[arg-type]
+    "no policy": (lambda: begun().parallel(2, balance=3), "a policy's name"),  # type: ignore[arg-type]
+    "half a policy": (lambda: begun().parallel(2, balance=dict), "a policy has routing"),  # type: ignore[arg-type]
+    "sample": (lambda: begun().parallel(2, sample_s=0.0), "from 0.0001 to 86400"),
+    "sample of nothing": (lambda: begun().parallel(2, sample_s=float("nan")), "from 0.0001 to 86400"),
+    "name": (lambda: begun().parallel(2, name=""), "give text"),
     "empty": (lambda: begun().parallel(2).merge(), "no operators"),
     "sink": (lambda: begun().parallel(2).filter(keeps).sink("s", ps.io.collect()), "call merge"),
     "tasks": (lambda: begun().parallel(2).filter(keeps, tasks=3), "2 tasks"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import itertools
 import math
 
@@ -17,6 +18,7 @@ from penstock.run.region.blocking_rate import BlockingMeter, BlockingRate
 from penstock.run.region.clustering import ALPHA, clusters_of, distances, features
 from penstock.run.region.contract import UNITS, checked_weights, even_weights, units_of
 from penstock.run.region.minimax import allocate, around
+from penstock.run.region.policies import find_policy
 from penstock.run.region.rate_function import DELTA, RateFunction, filled, monotone, pooled
 
 rates = st.floats(0, 1, allow_nan=False)
@@ -185,8 +187,18 @@ def test_distance_is_the_largest_of_the_three_logarithms() -> None:
     assert features(a)[0] == pytest.approx(math.log(11))
 
 
-def test_alpha_is_as_given() -> None:
-    assert pytest.approx(math.log(UNITS) / abs(math.log(UNITS * DELTA))) == ALPHA
+def test_alpha_puts_rates_on_the_scale_of_weights() -> None:
+    """Log R / |log(R delta)| with R = 1000 and delta = 1e-6: a rate of 0.1 % is as far from 1 as 1 unit from all."""
+    assert (UNITS, DELTA) == (1000, 1e-6)
+    assert pytest.approx(1.0) == ALPHA
+
+
+def test_distance_looks_at_the_height_of_the_knee_as_well() -> None:
+    """Two functions that begin to rise at one weight and end alike, but jump to different heights there."""
+    low, high = np.full(UNITS + 1, 0.05), np.full(UNITS + 1, 0.4)
+    low[:100] = high[:100] = 0.0
+    low[-1] = high[-1] = 0.9
+    assert distances([low, high])[0, 1] == pytest.approx(ALPHA * math.log(8))
 
 
 def test_made_classes_are_found_whatever_their_order() -> None:
@@ -236,3 +248,24 @@ def test_bad_weights_and_counts_are_refused() -> None:
             even_weights(count)
     with pytest.raises(ValueError, match="one blocking time"):
         contract.Sample(1.0, (0, 1), (0.0,), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting", "value"),
+    [
+        ("adaptive", "decay", -0.1),
+        ("adaptive", "decay", math.nan),
+        ("static", "step_max", 0.0),
+        ("knee", "grow", 0.5),
+        ("knee", "probe_cost", 0.0),
+        ("knee", "cluster_from", math.inf),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(policy: str, setting: str, value: float) -> None:
+    with pytest.raises(InvalidInput, match=f"setting '{setting}' of policy '{policy}' is .*; give a number from"):
+        find_policy(policy).build({setting: value})
+    with pytest.raises(InvalidInput, match="mood"):
+        find_policy(policy).build({"mood": 1.0})
+    module = importlib.import_module(find_policy(policy).module)
+    assert set(module.LIMITS) == set(module.SETTINGS)
+    find_policy(policy).build(module.SETTINGS)  # the defaults are within the limits

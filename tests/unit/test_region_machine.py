@@ -100,3 +100,31 @@ def test_credit_on_release_waits_for_the_loop() -> None:
     assert machine.take_grants() == [(1, 5)]
     machine.returned(0, 7)
     assert machine.take_grants() == [(0, 7)]
+
+
+def test_watermarks_get_through_a_replica_that_always_has_more_to_do() -> None:
+    """Between the slices where they came, not when the queue is empty: in a region that is busy it never is."""
+    machine = Machine(WorkerLayout((TaskLayout("work/0", 2, slicewise=True),), (EdgeLayout(None, 0),)))
+    machine.received(0, "a", 1, 1)
+    machine.received_watermark(0, 5)
+    machine.received(0, "b", 1, 1)
+    machine.received_watermark(0, 6)
+    machine.received(0, "c", 1, 1)
+    found = [machine.next(1) for _ in range(5)]
+    assert found == [
+        Run(0, ((0, ("a",)),)),
+        Advance(0, 5),
+        Run(0, ((0, ("b",)),)),
+        Advance(0, 6),
+        Run(0, ((0, ("c",)),)),
+    ]
+
+
+def test_slices_do_not_linger() -> None:
+    """A replica beside its splitter would otherwise look slow: its few slices ahead would wait for company."""
+    tasks = (TaskLayout("s/0", 0, is_source=True), TaskLayout("work/0", 2, slicewise=True))
+    machine = Machine(WorkerLayout(tasks, (EdgeLayout(0, 1, on_release=True),), 4096, 100_000))
+    machine.next(1)
+    machine.emitted(0, "a", 1, 1)
+    machine.polled(0, False, 10**9)
+    assert machine.next(2) == Run(1, ((0, ("a",)),))

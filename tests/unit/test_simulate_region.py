@@ -246,6 +246,8 @@ def test_what_is_said_of_a_trace() -> None:
     assert experiments.settled_after(trace, (500, 500), 0.1) == 3.0
     assert experiments.settled_after(trace, (500, 500), 0.1, from_s=2.5) == 0.5
     assert experiments.settled_after(trace, (100, 900), 0.1) is None
+    assert experiments.kept_within(trace, (500, 500), 0.1, 2.0, 4.0) == 0.5
+    assert experiments.kept_within(trace, (500, 500), 0.1, 4.0, 9.0) is None
     assert experiments.farthest_from(trace, (500, 500), 2.0) == pytest.approx(0.12)
     assert experiments.last_mixed_s(trace, (0, 1)) == 1.0
     assert experiments.last_mixed_s(trace, (0, 0)) is None

@@ -338,7 +338,7 @@ SECTIONS: dict[str, Callable[[bool, Progress], list[Row]]] = {
 TITLES = {
     "engine_half_10x_slower": "engine: half of the replicas 10x slower, execution time over the oracle's",
     "engine_half_100x_slower_for_an_eighth": "engine: half 100x slower for an eighth, over the oracle's",
-    "engine_three_replicas_one_100x_slower": "engine: three replicas, one 100x slower; samples until weights are ideal",
+    "engine_three_replicas_one_100x_slower": "engine: three replicas, one 100x slower; samples until first ideal",
     "engine_equal_replicas": "engine: equal replicas, farthest from even at the end",
     "engine_order_against_shuffle": "engine: ordered region over unordered shuffle, equal replicas",
 }

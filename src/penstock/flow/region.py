@@ -24,7 +24,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count
+from penstock.flow.checks import require_callable, require_count, require_number
 from penstock.flow.io import Sink
 from penstock.flow.stream import DataStream
 from penstock.run.contract import MAIN, Build
@@ -36,6 +36,7 @@ from penstock.run.region.policies.oracle import Known, Oracle
 from penstock.run.region.tasks import MergerTask, SplitterSettings, SplitterTask
 
 SLICE_ROWS_MAX = 1_000_000
+SAMPLE_S_MIN, SAMPLE_S_MAX = 1e-4, 86_400.0  # below, a splitter would do nothing but sample
 Balance = str | Callable[[], Policy]
 
 
@@ -156,8 +157,9 @@ def parallel(
     require_count(replicas, 1, REPLICAS_MAX, f"number of replicas of {who}")
     if slice_rows is not None:
         require_count(slice_rows, 1, SLICE_ROWS_MAX, f"slice_rows of {who}")
-    if not isinstance(sample_s, (int, float)) or not math.isfinite(sample_s) or sample_s <= 0:
-        msg = f"sample_s of {who} is {sample_s!r}; give seconds above 0"
+    require_number(sample_s, SAMPLE_S_MIN, SAMPLE_S_MAX, f"sample_s of {who}, in seconds,")
+    if name is not None and not (isinstance(name, str) and name):
+        msg = f"name of {who} is {name!r}; give text, or leave it out"
         raise InvalidInput(msg)
     policy = _policy(who, replicas, balance, weights)
     region = stream.topology.free_name("parallel") if name is None else name
@@ -186,8 +188,23 @@ def parallel(
 
 def _policy(who: str, replicas: int, balance: Balance, weights: Sequence[float] | None) -> Callable[[], Policy]:
     if weights is not None:
-        if len(weights) != replicas or not all(math.isfinite(share) and share >= 0 for share in weights):
-            msg = f"weights of {who} are {list(weights)}; give {replicas} shares from 0 to 1, one for each replica"
+        shares = _shares(weights)
+        if len(shares) != replicas or not all(math.isfinite(share) and share >= 0 for share in shares):
+            msg = f"weights of {who} are {weights!r}; give {replicas} shares from 0 to 1, one for each replica"
             raise InvalidInput(msg)
-        return partial(Oracle, (Known(0.0, dict(enumerate(map(float, checked_weights(weights))))),))
-    return find_policy(balance).build if isinstance(balance, str) else balance
+        return partial(Oracle, (Known(0.0, dict(enumerate(map(float, checked_weights(shares))))),))
+    build = find_policy(balance).build if isinstance(balance, str) else balance
+    require_callable(build, f"balance of {who}", "a policy's name, or a function that makes a policy")
+    made = build()
+    if not all(hasattr(made, part) for part in ("routing", "start", "decide")):
+        msg = f"balance of {who} makes {made!r}; a policy has routing, start(replicas) and decide(sample)"
+        raise InvalidInput(msg)
+    return build
+
+
+def _shares(weights: object) -> list[float]:
+    """Whatever a user gave as numbers; none where it is not numbers."""
+    try:
+        return [float(share) for share in weights]  # type: ignore[attr-defined] # that is what is tried
+    except (TypeError, ValueError):
+        return []

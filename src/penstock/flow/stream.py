@@ -99,7 +99,9 @@ class DataStream(Transforms):
         """Begin a parallel region: what follows runs as so many replicas, until `merge()` restores the rows' order.
 
         The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
-        they stay at `weights`, which add up to 1.
+        they stay at `weights`, which add up to 1. `knee` is our own and counts rows worked off as well; `adaptive` and
+        `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows for the replica
+        with the largest share; without it, as many as a replica works off in 20 ms.
         """
         from penstock.flow.region import parallel
 

@@ -13,8 +13,9 @@ queue per worker pair, which a single blocked task clogs for all.
 Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low; of two that are equally
 near, the one that has been ready for longer, so that no source starves behind another. A run takes everything that
 waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data that
-came before them on the same edge. Where nothing waits for the target of a local edge and it may send, a batch need not
-be queued at all (`passes`): the loop calls the next task at once, and a chain of operators costs calls, not queues.
+came before them on the same edge, and watermarks before the next run: a task that is behind always has data waiting.
+Where nothing waits for the target of a local edge and it may send, a batch need not be queued at all (`passes`): the
+loop calls the next task at once, and a chain of operators costs calls, not queues.
 
 Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
 worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
@@ -307,7 +308,9 @@ class Machine:
     def _instruction(self, t: int, task: TaskState, now_us: int) -> Instruction | None:
         if task.wanted is not None:
             return self._selective_instruction(t, task, now_us)
-        if task.inbox and (not task.run_at_us or task.run_at_us <= now_us):
+        # A mark that has been taken goes before what waits behind it: under load something always waits.
+        told = task.watermark_us <= task.told_us
+        if told and task.inbox and (not task.run_at_us or task.run_at_us <= now_us):
             inputs = self._take(task)
             if inputs:
                 return Run(t, inputs)
@@ -430,6 +433,8 @@ class Machine:
 
     def _linger(self, task: TaskState, edge: int, payload: object, rows: int) -> None:
         """When a task is to run whose inbox this entry joins; what comes from another worker was held there."""
+        if task.layout.slicewise:
+            return  # slices cannot be joined, and a splitter would take a replica that holds them for a slow one
         was_empty = not task.inbox
         if payload is _END or (payload is _MARK and was_empty):
             task.run_at_us = 0

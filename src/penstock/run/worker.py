@@ -228,6 +228,10 @@ class Worker:
             self._last_us = now_us = self._now_us()
             if now_us >= self._look_at_us:
                 self._look(0.0)
+                if self._owed and self._slices.edges:
+                    self._return_credit(
+                        all_of_it=False
+                    )  # or a splitter waits for it until this worker has more or rests
                 self.meters.settle()
                 if now_us >= self._report_at_us:
                     self._report(now_us)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.run.region.contract import Policy
+from penstock.run.region.contract import Decision, Policy
 from penstock.run.region.policies import find_policy
 from penstock.simulate.region import Buffers, Phase, RegionModel, Trace, simulate
 
@@ -121,10 +121,22 @@ def run_seconds(name: str, model: RegionModel, seconds: float) -> Trace:
 def settled_after(trace: Trace, ideal: Sequence[int], tolerance: float, from_s: float = 0.0) -> float | None:
     """Seconds from a time to the first decision whose weights are all within the tolerance of the ideal ones."""
     for decision in trace.decisions:
-        near = (abs(w - i) <= max(tolerance * i, 0.5) for w, i in zip(decision.weights, ideal, strict=True))
-        if decision.time_s > from_s and all(near):
+        if decision.time_s > from_s and _near(decision, ideal, tolerance):
             return decision.time_s - from_s
     return None
+
+
+def kept_within(trace: Trace, ideal: Sequence[int], tolerance: float, from_s: float, until_s: float) -> float | None:
+    """The share of the decisions between two times that are that near; None when there are none.
+
+    The first that is near may be there by chance, or be left by the next probe: this tells.
+    """
+    near = [_near(decision, ideal, tolerance) for decision in trace.decisions if from_s <= decision.time_s < until_s]
+    return sum(near) / len(near) if near else None
+
+
+def _near(decision: Decision, ideal: Sequence[int], tolerance: float) -> bool:
+    return all(abs(w - i) <= max(tolerance * i, 0.5) for w, i in zip(decision.weights, ideal, strict=True))
 
 
 def farthest_from(trace: Trace, ideal: Sequence[int], from_s: float) -> float:

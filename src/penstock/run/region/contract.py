@@ -30,7 +30,7 @@ class Sample:
     time_s: float
     replicas: tuple[int, ...]  # names that stay with a replica for as long as it lives
     blocked_s: tuple[float, ...]  # how long the splitter has waited for each connection
-    sent: tuple[float, ...]  # rows that it has sent along each; the paper's policies do not look at it
+    sent: tuple[float, ...]  # rows that each has taken: sent, or worked off where that is known; not the paper's
 
     def __post_init__(self) -> None:
         if not len(self.replicas) == len(self.blocked_s) == len(self.sent):
@@ -101,9 +101,18 @@ def checked_weights(shares: Sequence[float]) -> Weights:
     return units_of(shares)
 
 
-def checked_settings(policy: str, known: Mapping[str, float], given: Mapping[str, float]) -> dict[str, float]:
-    """Known settings with the given ones put in, or InvalidInput for one that the policy does not have."""
-    for name in given:
+def checked_settings(
+    policy: str,
+    known: Mapping[str, float],
+    given: Mapping[str, float],
+    limits: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, float]:
+    """Known settings with the given ones put in, or InvalidInput for one that the policy does not have or allow."""
+    for name, value in given.items():
         if name not in known:
             raise InvalidInput.unknown_name(kind=f"setting of policy {policy!r}:", name=name, known=known)
+        least, most = (limits or {})[name]
+        if not least <= value <= most:  # NaN is in no range
+            msg = f"setting {name!r} of policy {policy!r} is {value!r}; give a number from {least:g} to {most:g}"
+            raise InvalidInput(msg)
     return {**known, **given}

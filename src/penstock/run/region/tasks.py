@@ -117,6 +117,7 @@ class SplitterTask(Task):
     def wake(self, now_us: int, out: Outputs) -> None:
         """There is room, or credit has come, or a sample is due."""
         outputs = _splitter_outputs(out)
+        self._note_credit(outputs)
         if now_us >= self._sample_at_us:
             self._sample(now_us)
         if self._batch is not None:

@@ -31,6 +31,7 @@ import numpy as np
 from penstock.run.region.blocking_rate import BlockingRate
 from penstock.run.region.clustering import CLUSTER_FROM, NEAR, clusters_of
 from penstock.run.region.contract import (
+    REPLICAS_MAX,
     UNITS,
     Decision,
     Policy,
@@ -43,6 +44,7 @@ from penstock.run.region.contract import (
 from penstock.run.region.minimax import allocate
 
 SETTINGS = {"grow": 3.0, "probe_cost": 0.04, "cluster_from": float(CLUSTER_FROM)}
+LIMITS = {"grow": (1.0, 1000.0), "probe_cost": (0.001, 1.0), "cluster_from": (1.0, REPLICAS_MAX + 1.0)}
 BLOCKED_MIN = 0.01  # when all connections together block for less of the time, nobody is held up
 FULL = 0.5  # of the longest wait per row: a connection whose rows wait so long was full all the time
 GROW_AFTER_NEW = 1.5
@@ -237,5 +239,5 @@ class Knee:
 
 def build(settings: Mapping[str, float]) -> Policy:
     """A policy that reads capacities at the connections that block."""
-    found = checked_settings("knee", SETTINGS, settings)
+    found = checked_settings("knee", SETTINGS, settings, LIMITS)
     return Knee(found["grow"], found["probe_cost"], int(found["cluster_from"]))
