@@ -67,6 +67,10 @@ def test_a_correct_plan_passes() -> None:
     ("plan", "fault"),
     [
         (replace(PLAN, assignment={k: v for k, v in ASSIGNMENT.items() if k != "b/1"}), "task 'b/1' is not placed"),
+        (
+            replace(PLAN, assignment={"x/0": Slot("n1", 0)}),
+            "the plan is one of another topology: it places 'x/0' and others, but not 'a/0' nor any other",
+        ),
         (moved(c_0=Slot("n1", 0)), "task 'c/0' is placed but the topology has no such task"),
         (moved(a_0=Slot("n9", 0)), "task 'a/0' is on node 'n9', which the cluster lacks"),
         (moved(a_0=Slot("n1", 2)), "task 'a/0' is in worker 2 of node 'n1', which has 2 slots"),

@@ -77,6 +77,9 @@ def _exceeds(amount: float, limit: float) -> bool:
 
 
 def _assignment_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> list[str]:
+    if plan.assignment and not any(task in plan.assignment for task in needs.load):
+        ours, theirs = next(iter(needs.load)), next(iter(plan.assignment))
+        return [f"the plan is one of another topology: it places {theirs!r} and others, but not {ours!r} nor any other"]
     faults = [f"task {task!r} is not placed" for task in needs.load if task not in plan.assignment]
     strays = sorted(task for task in plan.assignment if task not in needs.load)
     faults += [f"task {task!r} is placed but the topology has no such task" for task in strays]
