@@ -87,16 +87,17 @@ def register(app: typer.Typer) -> None:
             options |= {"metrics": None if metrics is None else str(metrics), "prometheus_port": prometheus}
             options["transport"] = transport
             with start_topology(topology, spark, **options) as job:
+                running = time.monotonic()  # all workers have come and know their tasks
                 if job.prometheus_url is not None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)
                 _follow(job, duration, show)
-                seconds = time.monotonic() - began
+                ended = time.monotonic()
                 frames = _by_sink(job.result)
                 for sink, frame in frames.items():
                     if output_path is not None:
                         frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
                 rows = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
-        summary = summarise(job, seconds)
+        summary = summarise(job, running - began, ended - running)
         if output is Format.json:
             shown = {sink: [{k: str(v) for k, v in row.items()} for row in found] for sink, found in rows.items()}
             print_json({**summary, "rows": shown.get("", shown or [])})
@@ -121,7 +122,7 @@ def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
             return
 
 
-def summarise(job: Job, seconds: float) -> dict[str, Any]:
+def summarise(job: Job, start_seconds: float, seconds: float) -> dict[str, Any]:
     """What the job did, in figures that its metric log can prove."""
     from penstock.model.files import plan_document
 
@@ -133,6 +134,7 @@ def summarise(job: Job, seconds: float) -> dict[str, Any]:
     return {
         "penstock": 1,
         "app": job.name,
+        "start_seconds": round(start_seconds, 3),
         "seconds": round(seconds, 3),
         "tuples_read": read,
         "tuples_per_second": round(read / seconds, 1),
@@ -159,7 +161,8 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
     screen.print(
         f"{summary['app']}: {number(summary['tuples_read'])} tuples in {summary['seconds']:.1f} s "
         f"({number(summary['tuples_per_second'])}/s), from source to sink {latency['p50']:.1f} ms (p50) and "
-        f"{latency['p99']:.1f} ms (p99), {summary['workers']} workers on {summary['nodes']} nodes"
+        f"{latency['p99']:.1f} ms (p99), {summary['workers']} workers on {summary['nodes']} nodes; "
+        f"Spark took {summary['start_seconds']:.1f} s to start them"
     )
     for note in (*job.notes, *(job.plan.notes if job.plan is not None else ())):
         screen.print(f"note: {note}")
