@@ -86,6 +86,7 @@ class MetricLog:
         self._waiting: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._files = 0
         self._flush_at = time.monotonic() + FLUSH_SECONDS
+        self._unwritten: Exception | None = None
         self._latest: dict[tuple[str, int], pa.RecordBatch] = {}
         self._sums = Sums()
         if self._folder is not None:
@@ -102,7 +103,7 @@ class MetricLog:
                 return
             self._waiting[name].append(batch)
             if time.monotonic() >= self._flush_at or len(self._waiting[name]) * 100 > FLUSH_ROWS:
-                self._flush()
+                self._try_to_flush()
 
     def latest(self, name: str) -> pa.Table:
         """The newest rows of every worker."""
@@ -129,9 +130,20 @@ class MetricLog:
         return percentile(list(together.items()), fraction)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write what waits; raises what kept the log from being written, now or before."""
         with self._lock:
+            if self._unwritten is not None:
+                raise self._unwritten
             self._flush()
+
+    def _try_to_flush(self) -> None:
+        """Write what waits; a log that cannot be written ends here, and not the job: `close` will tell."""
+        try:
+            self._flush()
+        except (OSError, pa.ArrowException) as error:
+            self._unwritten, self._folder = error, None
+            for batches in self._waiting.values():
+                batches.clear()
 
     def _flush(self) -> None:
         import pyarrow.parquet as pq

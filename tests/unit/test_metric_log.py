@@ -1,0 +1,27 @@
+"""The metric log when its folder cannot be written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.deploy import metric_log
+from penstock.deploy.metric_log import MetricLog
+from penstock.run.meters import EDGE_COLUMNS
+
+
+def test_a_log_that_cannot_be_written_goes_on_counting_and_tells_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_log, "FLUSH_SECONDS", -1.0)  # every batch is written at once
+    log = MetricLog("job", tmp_path / "log")
+    shutil.rmtree(tmp_path / "log")
+    row = dict.fromkeys(EDGE_COLUMNS.names, 1) | {"source": "a/0", "target": "b/0"}
+    for _ in range(3):
+        log.take(0, "edges", pa.RecordBatch.from_pylist([row], EDGE_COLUMNS))
+    assert log.sums().edges["a/0", "b/0"]["tuples"] == 3
+    with pytest.raises(OSError, match="log"):
+        log.close()
