@@ -117,6 +117,7 @@ class Worker:
         self._granted_us: dict[int, int] = {}  # when that last happened
         self._last_us = self._look_at_us = 0
         self._report_at_us = 0
+        self._stopping = False
 
     def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
         part = self._specs[t].region
@@ -133,6 +134,8 @@ class Worker:
                 self._links.watch(self._control.fileno())
             self._links.open(listener, self._deployment.workers, key, self._listen)
             self._open_tasks()
+            if self._stopping:  # heard while the workers were still connecting, and opening a source forgets it
+                self._stop_sources()
             self._loop()
             self._report(self._now_us())
             self._links.say_goodbye(self._listen)
@@ -387,6 +390,10 @@ class Worker:
         if command == "cancel":
             msg = f"worker {self._me} was cancelled"
             raise Cancelled(msg)
+        self._stopping = True
+        self._stop_sources()
+
+    def _stop_sources(self) -> None:
         for task in self._tasks:
             if isinstance(task, SourceTask):
                 task.stop()
