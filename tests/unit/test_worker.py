@@ -243,6 +243,20 @@ def test_a_worker_that_waits_to_be_called_hears_a_cancel() -> None:
     assert isinstance(job.errors[0], ConnectionError)
 
 
+@both_transports
+def test_a_stop_heard_while_workers_connect_is_kept_until_the_sources_are_open(transport: str) -> None:
+    top = ps.Topology("early")
+    top.source("a", ps.io.generator(lambda task, n: [(1,)], "i bigint")).sink("out", ps.io.collect(), tasks=1)
+    job = LocalJob(top.build(), 2, {"a/0": 1, "out/0": 0}, RunSettings(transport=transport))
+    job.controls[1].say("stop")
+    job.threads[1].start()
+    assert job.controls[1].heard.wait(PATIENCE_SECONDS)  # and it obeys before it answers worker 0, which is not there
+    job.threads[0].start()
+    job.join()
+    assert job.errors == [None, None]
+    assert job.rows("out") == []  # the source was stopped before it gave its row
+
+
 def test_blocked_sends_are_metered_on_both_transports() -> None:
     """Far more in one batch than a ring or the kernel's buffers hold, to a worker that is busy until it was sent."""
     batch = pa.record_batch({"x": pa.array([b"x" * 1_000_000] * 32, pa.binary())})

@@ -27,6 +27,7 @@ class LocalControl:
         self._read, self._write = os.pipe()
         self._commands: list[str] = []
         self.tables: list[Mapping[str, pa.RecordBatch]] = []
+        self.heard = threading.Event()  # a command has been taken by the worker's own thread
 
     def fileno(self) -> int:
         return self._read
@@ -38,6 +39,7 @@ class LocalControl:
     def commands(self) -> list[str]:
         os.read(self._read, 4096)
         taken, self._commands = self._commands, []
+        self.heard.set()
         return taken
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
