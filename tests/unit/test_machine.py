@@ -27,7 +27,7 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine import BUSY_LINGER_US, Machine
+from penstock.run.machine import BUSY_LINGER_US, FAIR_EVERY, Machine
 
 STEPS_MAX = 200_000
 
@@ -285,6 +285,59 @@ def test_tasks_that_are_equally_near_to_the_sinks_take_turns() -> None:
         assert isinstance(instruction, Run)
         ran.append(instruction.task)
     assert sorted(ran) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@given(seed=st.integers(0, 1 << 32), tasks=st.integers(2, 8), turns=st.integers(1, 3))
+def test_whoever_can_run_does_so_soon_however_much_comes_in_nearer_to_the_sinks(
+    seed: int, tasks: int, turns: int
+) -> None:
+    # Task 0 is a source that always has more; the others stand anywhere and get more from outside whenever they ran.
+    rng = random.Random(seed)
+    layouts = [TaskLayout("a/0", 0, is_source=True)]
+    layouts += [TaskLayout(f"b{t}/0", rng.randint(1, 4)) for t in range(1, tasks)]
+    machine = Machine(WorkerLayout(tuple(layouts), tuple(EdgeLayout(None, t) for t in range(1, tasks)), rows_max=1))
+    waited = dict.fromkeys(range(tasks), 0)
+    for edge in range(tasks - 1):
+        for _ in range(rng.randint(2, 4)):
+            machine.received(edge, "batch", 1, 1)
+    for now_us in range(turns * tasks * FAIR_EVERY):
+        instruction = machine.next(now_us)
+        assert isinstance(instruction, Run | Poll)
+        t = instruction.task
+        waited = {task: 0 if task == t else turns + 1 for task, turns in waited.items()}
+        assert max(waited.values()) <= tasks * FAIR_EVERY
+        if t:
+            machine.received(t - 1, "batch", 1, 1)
+        else:
+            machine.polled(0, ended=False, wait_until_us=None)
+
+
+def test_the_tasks_nearest_to_the_sinks_keep_all_turns_but_one_in_many() -> None:
+    tasks = (TaskLayout("a/0", 0, is_source=True), TaskLayout("b/0", 1))
+    machine = Machine(WorkerLayout(tasks, (EdgeLayout(None, 1),), rows_max=1))
+    machine.received(0, "batch", 1, 1)
+    polls = 0
+    for now_us in range(10 * FAIR_EVERY):
+        machine.received(0, "batch", 1, 1)
+        if isinstance(machine.next(now_us), Poll):
+            polls += 1
+            machine.polled(0, ended=False, wait_until_us=None)
+    assert polls == 10
+
+
+def test_a_task_with_more_data_than_it_can_take_is_woken_in_time_and_still_takes_data() -> None:
+    machine = Machine(WorkerLayout((TaskLayout("b/0", 1),), (EdgeLayout(None, 0),), rows_max=1))
+    kinds = []
+    machine.wants_wake(0, 2)
+    for now_us in range(8):
+        machine.received(0, "batch", 1, 1)
+        instruction = machine.next(now_us)
+        kinds.append(type(instruction))
+        if isinstance(instruction, Wake) and now_us > 3:
+            machine.wants_wake(0, 0)  # as a task does that wants the time whenever it has rows
+        if now_us == 3:
+            machine.wants_wake(0, 4)
+    assert kinds == [Run, Run, Wake, Run, Wake, Run, Wake, Run]
 
 
 def test_blocked_time_is_counted_from_the_full_window_to_the_returned_credit() -> None:

@@ -11,9 +11,13 @@ cycles, so the last task always can run: no deadlock, although workers send to e
 queue per worker pair, which a single blocked task clogs for all.
 
 Order: the ready task nearest to the sinks runs first, which keeps queues short and latency low; of two that are equally
-near, the one that has been ready for longer, so that no source starves behind another. A run takes everything that
-waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data that
-came before them on the same edge, and watermarks before the next run: a task that is behind always has data waiting.
+near, the one that has been ready for longer. Alone, that would starve the sources of a worker that others feed without
+end, so one turn in FAIR_EVERY goes to whoever has been ready for longest: nobody waits for more than FAIR_EVERY turns
+of each task before it. Rejected: ageing by time, under which an overloaded worker has only old tasks, and the order is
+gone when it matters. A run takes everything that waits, up to `rows_max`, so batches grow under load by themselves;
+watermarks and ends take effect after the data that came before them on the same edge, and watermarks before the next
+run: a task that is behind always has data waiting. So has one that asked to be woken: a wake that is due and a run
+take turns.
 Where nothing waits for the target of a local edge and it may send, a batch need not be queued at all (`passes`): the
 loop calls the next task at once, and a chain of operators costs calls, not queues.
 
@@ -31,6 +35,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from operator import itemgetter
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
 from penstock.run.instructions import (
@@ -50,7 +55,7 @@ from penstock.run.machine_state import HeldBatches, TaskState, may_run, times_of
 BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
 BUSY_LINGER_US = 1_000
 BUSY_SMALL = 8  # while busy, batches below this fraction of rows_max are held
-
+FAIR_EVERY = 16  # one instruction in so many is for the task that has been ready for longest, wherever it stands
 
 _MARK = object()  # payloads of inbox entries that are no data
 _END = object()
@@ -85,6 +90,7 @@ class Machine:
         ]
         self._ready: list[tuple[float, int, int]] = []  # -depth, turn, task
         self._turn = 0
+        self._until_fair = FAIR_EVERY  # instructions
         self._targets = [edge.target for edge in layout.edges]
         self._patience_us = layout.linger_us  # how long small batches are held just now
         self._small = layout.rows_max  # and which are small
@@ -256,13 +262,14 @@ class Machine:
             self._wake_sleepers(now_us)
         ready, tasks = self._ready, self._tasks
         while ready:
-            t = heapq.heappop(ready)[2]
+            t = heapq.heappop(ready)[2] if self._until_fair > 1 else self._pop_oldest()
             task = tasks[t]
             task.queued = False
             if task.finished or (task.blocked and not task.layout.selective):
                 continue  # comes back with the credit
             instruction = self._instruction(t, task, now_us)
             if instruction is not None:
+                self._until_fair = self._until_fair - 1 or FAIR_EVERY
                 # A source comes back with `polled`; whoever has no inbox, mark or end left, with the next delivery.
                 if (
                     task.inbox
@@ -310,15 +317,18 @@ class Machine:
             return self._selective_instruction(t, task, now_us)
         # A mark that has been taken goes before what waits behind it: under load something always waits.
         told = task.watermark_us <= task.told_us
-        if told and task.inbox and (not task.run_at_us or task.run_at_us <= now_us):
+        due = task.wake_at_us is not None and task.wake_at_us <= now_us
+        if told and task.inbox and (not task.run_at_us or task.run_at_us <= now_us) and (task.woken or not due):
+            task.woken = False
             inputs = self._take(task)
             if inputs:
                 return Run(t, inputs)
         if task.watermark_us > task.told_us:
             task.told_us = task.watermark_us
             return Advance(t, task.watermark_us)
-        if task.wake_at_us is not None and task.wake_at_us <= now_us:
+        if due:
             task.wake_at_us = None
+            task.woken = True
             return Wake(t)
         if task.layout.is_source:
             if task.source_ended:
@@ -460,6 +470,13 @@ class Machine:
             task.queued = True
             self._turn += 1
             heapq.heappush(self._ready, (-task.layout.depth, self._turn, t))
+
+    def _pop_oldest(self) -> int:
+        """Take the task that has been ready for longest out of the queue."""
+        oldest = min(self._ready, key=itemgetter(1))
+        self._ready.remove(oldest)
+        heapq.heapify(self._ready)
+        return oldest[2]
 
     def _wake_sleepers(self, now_us: int) -> None:
         self._alarm_us = END_OF_TIME_US

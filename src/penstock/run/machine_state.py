@@ -27,6 +27,7 @@ class TaskState:
     watermark_us: int = BEFORE_TIME_US
     told_us: int = BEFORE_TIME_US
     wake_at_us: int | None = None
+    woken: bool = False  # since its last run: now data goes first, whenever it wants to be woken again
     poll_at_us: int | None = None  # sources: not before this time
     source_ended: bool = False
     wanted: int | None = None  # selective tasks: the output for which data waits inside the task
