@@ -46,6 +46,17 @@ def test_without_keys_every_row_counts(
     assert drive(build, cut(batch_of(values), sizes), move_at=move_at).rows() == best(values, count, descending)
 
 
+def test_keys_of_many_values_each_are_told_apart_whatever_their_product() -> None:
+    # 65,536 values in each of five keys: 2 ** 80 combinations, and the first key weighs 2 ** 64, which is nothing.
+    names = ["a", "b", "c", "d", "e"]
+    number = pa.array([*range(1 << 16), 0])
+    first = pa.array([*range(1 << 16), 1])  # the last row is the first one but for its first key
+    batch = pa.record_batch([first, *[number] * 4], names=names)
+    ranking = Ranking(batch.schema, 1, "a", keys=tuple(names))
+    assert len(set(ranking.identities(batch).tolist())) == batch.num_rows
+    assert ranking.newest(batch).num_rows == batch.num_rows
+
+
 @given(values=rows, sizes=cuts, count=st.integers(1, 5), move_at=moves)
 def test_with_keys_the_newest_row_of_a_key_counts(values: list, sizes: list, count: int, move_at: int | None) -> None:
     build = partial(TopAll, Ranking(SCHEMA, count, "count", keys=("route",)), "end")

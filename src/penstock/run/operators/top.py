@@ -23,6 +23,7 @@ from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs,
 from penstock.run.operators.convert import empty, from_bytes, joined, to_bytes
 from penstock.run.operators.times import Int64Array, column_times
 
+IDENTITIES_MAX = 1 << 62  # and the square of a batch's rows is less
 COMPACT_ROWS_MIN = 65_536  # outdated rows of keyed rankings are dropped when this many could be
 
 
@@ -45,11 +46,17 @@ class Ranking:
         return rows.take(pa.array(order[: self.count]))
 
     def identities(self, rows: pa.RecordBatch) -> Int64Array:
-        """A number for each row that equal keys share, within these rows."""
+        """A number for each row that equal keys share and others do not, within these rows."""
         found: Int64Array = np.zeros(rows.num_rows, dtype=np.int64)
+        below = 1  # every number so far is below this
         for key in self.keys:
             codes = _codes(rows.column(key))
-            found = found * (int(codes.max(initial=0)) + 1) + codes
+            values = int(codes.max(initial=0)) + 1
+            if below * values > IDENTITIES_MAX:  # numbered anew, both are at most the number of rows
+                found = np.unique(found, return_inverse=True)[1].astype(np.int64)
+                below = rows.num_rows
+            found = found * values + codes
+            below *= values
         return found
 
     def newest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
