@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
 from penstock.deploy.facts import bind_address, driver_host, gather_facts, require_classic
+from penstock.deploy.folders import prepare_folders
 from penstock.deploy.job import Job, JobOrder
 from penstock.deploy.preflight import decide_workers
 from penstock.errors import InvalidInput
@@ -17,6 +20,8 @@ from penstock.optimise.place import find_scheduler
 from penstock.run.contract import ERRORS
 from penstock.run.dataflow import Dataflow
 from penstock.run.layout import RunSettings
+from penstock.run.operators.files import FilesSource
+from penstock.run.operators.sinks import Parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +123,7 @@ def start_topology(
     addresses = driver_host(context), bind_address(context)
     notes += _unread(dataflow)
     order = JobOrder(dataflow, count, placing, settings, *addresses, given, metrics, notes, page)
+    prepare_folders(_parquet_sinks(dataflow), partial(_files_read, dataflow, given))
     job = Job(spark, order)
     job.begin()
     return job
@@ -126,6 +132,22 @@ def start_topology(
 def require_transport(transport: str) -> None:
     """Raise InvalidInput for a transport that nobody knows."""
     RunSettings(transport=transport)
+
+
+def _parquet_sinks(dataflow: Dataflow) -> list[tuple[str, Parquet]]:
+    made = [(name, build()) for name, (build, _) in dataflow.sinks().items()]
+    return [(name, sink) for name, sink in made if isinstance(sink, Parquet)]
+
+
+def _files_read(dataflow: Dataflow, frames: Mapping[str, DataFrame]) -> list[str]:
+    """Every file that the job's sources and DataFrames read."""
+    found: list[str] = []
+    for operator in dataflow.operators:
+        task = operator.build() if operator.role == "source" else None
+        while (inner := getattr(task, "inner", None)) is not None:  # event time and sinks are wrapped around a source
+            task = inner
+        found += task.files if isinstance(task, FilesSource) else ()
+    return found + [unquote(urlsplit(uri).path) for frame in frames.values() for uri in frame.inputFiles()]
 
 
 def _unread(dataflow: Dataflow) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_callable
+from penstock.flow.checks import require_callable, require_choice
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import Build, Task
 from penstock.run.operators.files import FilesSource, infer_schema, list_files
-from penstock.run.operators.sinks import BatchCallback, Collect, Discard, Parquet, RowCallback
+from penstock.run.operators.sinks import MODES, BatchCallback, Collect, Discard, Parquet, RowCallback
 from penstock.run.operators.sources import GeneratorSource, HandedSource, RateSource
 from penstock.run.operators.times import time_us
 
@@ -114,9 +114,15 @@ def collect() -> Sink:
     return Sink("collect", _collect)
 
 
-def parquet(path: str, *, compression: str = "zstd") -> Sink:
-    """Parquet files in a folder that every worker reaches, one part for each task, visible when it has finished."""
-    return Sink("parquet", partial(_parquet, str(path), compression))
+def parquet(path: str, *, compression: str = "zstd", mode: str = "error") -> Sink:
+    """Parquet files in a folder that every worker reaches, one part for each task, visible when it has finished.
+
+    `mode` is about a folder that has files, as for Spark's writer: "error" (or "errorifexists") refuses it when the job
+    starts, "append" adds to it, "overwrite" removes its Parquet files first.
+    """
+    mode = "error" if mode == "errorifexists" else mode
+    require_choice(mode, MODES, "mode of a parquet sink")
+    return Sink("parquet", partial(_parquet, str(path), compression, mode))
 
 
 def callback(function: Callable[[Any], object], *, rows: bool = False) -> Sink:
@@ -138,8 +144,8 @@ def _discard(schema: pa.Schema) -> Task:
     return Discard()
 
 
-def _parquet(path: str, compression: str, schema: pa.Schema) -> Task:
-    return Parquet(path, schema, compression)
+def _parquet(path: str, compression: str, mode: str, schema: pa.Schema) -> Task:
+    return Parquet(path, schema, compression, mode)
 
 
 def _callback(function: Callable[[Any], object], rows: bool, schema: pa.Schema) -> Task:

@@ -26,6 +26,8 @@ DEFAULT_JOB = "local"
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 << 20
 
+MODES = ("error", "append", "overwrite")  # what to do about a folder that has files; see `deploy/folders.py`
+
 Deliver = Callable[[str, pa.RecordBatch], None]
 
 
@@ -49,10 +51,11 @@ class Collect(Task):
 class Parquet(Task):
     """One part file for each task, however long the stream; rows wait in memory until they make a row group."""
 
-    def __init__(self, path: str, schema: pa.Schema, compression: str = "zstd") -> None:
+    def __init__(self, path: str, schema: pa.Schema, compression: str = "zstd", mode: str = "append") -> None:
         self.path = path
         self.schema = schema
         self.compression = compression
+        self.mode = mode  # for who prepares the folder; the task itself only adds its part
         self._writer: Any = None
         self._group: Any = None  # rows on their way to a row group, as Arrow bytes
         self._rows = 0
