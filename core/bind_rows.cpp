@@ -37,7 +37,7 @@ nb::object take_exception() {
 }
 
 // Calls the function on one row after the other. Where `take` answers false, a Python exception is pending: it is handed
-// to `fault` unless it is of the kind that ends programs.
+// to `fault`, which lets those go on that end programs.
 template <class Take, class Undo>
 void each_row(RowSource* source, nb::handle function, nb::handle fault, Take take, Undo undo) {
     nb::object row;
@@ -47,7 +47,6 @@ void each_row(RowSource* source, nb::handle function, nb::handle fault, Take tak
         const bool taken = result != nullptr && take(i, result);
         Py_XDECREF(result);
         if (taken) continue;
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) throw nb::python_error();
         undo();
         fault(i, take_exception(), row);
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from penstock._core import NoSharedMemory, RingSegment
 from penstock.errors import InvalidInput
 from penstock.run import links
 from penstock.run.channel.protocol import PeerGone
+from penstock.run.contract import Interrupted
 from penstock.run.layout import RunSettings
 from penstock.run.worker import Cancelled, TaskFault
 
@@ -189,6 +192,94 @@ def test_a_failing_function_names_operator_task_worker_node_and_row(transport: s
     for part in ("'invert'", "task 0", "worker 1", "'n1'", "division by zero", "i=0"):
         assert part in text, text
     assert "reciprocal" in caught.value.trace
+
+
+class Ends(ps.Stateful):
+    """A user's operator that ends the process where it is told to."""
+
+    schema = "i bigint"
+    where = ""
+
+    def __init__(self) -> None:
+        self._end("__init__")
+
+    def _end(self, where: str) -> None:
+        if self.where == where and threading.current_thread() is not threading.main_thread():  # not while it is built
+            sys.exit(3)
+
+    def on_row(self, key: object, row: ps.Row, state: object, timers: object, emit: Callable[[object], None]) -> None:
+        if row.i == 2:
+            self._end("on_row")
+        emit((row.i,))
+
+    def close(self) -> None:
+        self._end("close")
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt("now"), GeneratorExit("out")], ids=repr)
+def test_a_function_that_wants_to_end_the_process_fails_as_any_other(end: BaseException) -> None:
+    def fails(row: ps.Row) -> tuple[int]:
+        if row.i == 2:
+            raise end
+        return (row.i,)
+
+    numbers = ps.io.generator(lambda task, n: [(1,), (2,)], "i bigint")
+    for operator in ("map", "sink", "quarantine", "source"):
+        top = ps.Topology("ends")
+        if operator == "source":
+            source = ps.io.generator(lambda task, n: (fails(row) for row in [ps.Row(i=2)]), "i bigint")
+            top.source("bad", source).sink("out", ps.io.collect())
+        elif operator == "sink":
+            top.source("bad", numbers).sink("out", ps.io.callback(fails, rows=True))
+        else:
+            on_error: Any = "quarantine" if operator == "quarantine" else "fail"
+            top.source("a", numbers).map(fails, "i bigint", name="bad", on_error=on_error).sink("out", ps.io.collect())
+        with pytest.raises(TaskFault) as caught:
+            LocalJob(top.build(), 1).run()
+        said = ["'bad' (task 0, worker 0, node 'n0') failed", type(end).__name__, str(end)]
+        said += [] if operator == "source" else ["row 1", "i=2"]
+        said += ["in sink 'out'"] if operator == "sink" else []
+        assert all(part in str(caught.value) for part in said), str(caught.value)
+        assert "in fails" in caught.value.trace
+
+
+@pytest.mark.parametrize("where", ["__init__", "on_row", "close"])
+def test_an_operator_class_that_wants_to_end_the_process_does_not(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ends, "where", where)
+    top = ps.Topology("ends")
+    numbers = top.source("a", ps.io.generator(lambda task, n: [(1,), (2,)], "i bigint"))
+    numbers.key_by("i").process(Ends, name="bad").sink("out", ps.io.collect())
+    flow = top.build()
+    ended: list[BaseException | LocalJob] = []
+
+    def run() -> None:
+        try:
+            ended.append(LocalJob(flow, 1).run())
+        except TaskFault as fault:
+            ended.append(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    (end,) = ended
+    if where == "close":  # everything has been done by then
+        assert isinstance(end, LocalJob)
+        assert sorted(row["i"] for row in end.rows("out")) == [1, 2]  # type: ignore[type-var]
+    else:
+        assert "operator 'bad' (task 0, worker 0, node 'n0') failed" in str(end)
+        assert "SystemExit: 3" in str(end)
+
+
+def test_a_signal_in_a_function_is_no_failure_of_that_function() -> None:
+    top = ps.Topology("told")
+
+    def told(row: ps.Row) -> tuple[int]:
+        raise Interrupted  # as the handler does, wherever the process happens to be
+
+    numbers = ps.io.generator(lambda task, n: [(1,)], "i bigint")
+    top.source("a", numbers).map(told, "i bigint", on_error="quarantine").sink("out", ps.io.collect())
+    with pytest.raises(Interrupted):
+        LocalJob(top.build(), 1).run()
 
 
 @both_transports

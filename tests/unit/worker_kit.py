@@ -75,7 +75,12 @@ class LocalJob:
         key = secrets.token_bytes(32)
         take = deliver or (lambda name, batch: self.delivered.setdefault(name, []).append(batch))
         sink = {"deliver": take, "job": "test"}
-        self.workers = [Worker(dataflow, deployment, w, self.controls[w], sink) for w in range(workers)]
+        try:
+            self.workers = [Worker(dataflow, deployment, w, self.controls[w], sink) for w in range(workers)]
+        except BaseException:
+            for open_one in (*listeners, *self.controls):
+                open_one.close()
+            raise
 
         def target(w: int) -> None:
             try:

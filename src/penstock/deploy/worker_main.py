@@ -2,8 +2,9 @@
 
 Spark keeps its Python processes for later tasks, so nothing may stay attached: every socket, thread and descriptor is
 closed in `finally`, and entry asserts that no other job is inside. When the daemon dies it sends SIGHUP, whose default
-would end the process without `finally`; here it raises instead. Spark itself kills with SIGKILL, which is why the
-driver asks over the control line first.
+would end the process without `finally`; here it raises `Interrupted` instead, and so does SIGINT, so that a user's own
+`sys.exit()` or KeyboardInterrupt can be told from them. Spark itself kills with SIGKILL, which is why the driver asks
+over the control line first.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from penstock.deploy.messages import Fault, Hello
 from penstock.deploy.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.channel.socket import listen
+from penstock.run.contract import Interrupted
 from penstock.run.dataflow import Dataflow
 from penstock.run.host import boot_id, namespaces
 from penstock.run.operators.sinks import SETTING_DELIVER, SETTING_JOB
@@ -128,12 +130,12 @@ def run_worker(call: WorkerCall, pulled: PulledInput | None) -> tuple[int, str]:
     if not _inside.acquire(blocking=False):
         msg = f"process {os.getpid()} still runs another job"
         raise InternalError(msg)
-    before = _raise_on_hangup()
+    before = _raise_on_signals()
     try:
         return me, _serve(call, me, [info.address for info in infos], pulled)
     finally:
-        if before is not None:
-            signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _inside.release()
 
 
@@ -246,11 +248,12 @@ def available_memory_mb() -> float:
     return float("inf") if sys.platform != "linux" else 0.0
 
 
-def _raise_on_hangup() -> signal._HANDLER:
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+def _raise_on_signals() -> dict[signal.Signals, signal._HANDLER]:
+    """From now on hang-ups and interrupts raise Interrupted; what was done about them before."""
 
-    try:
-        return signal.signal(signal.SIGHUP, handler)
-    except ValueError:  # not the main thread: then nobody can be told
-        return None
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():  # then nobody can be told
+        return {}
+    return {number: signal.signal(number, handler) for number in (signal.SIGHUP, signal.SIGINT)}

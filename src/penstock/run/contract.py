@@ -39,6 +39,13 @@ class TaskContext:
         return f"{self.operator}/{self.index}"
 
 
+class Interrupted(BaseException):
+    """A signal tells this process to end. Raised by the signal's handler wherever the process is: nobody's failure.
+
+    `sys.exit()` or KeyboardInterrupt in a user's function is a failure of that function; so the two are told apart.
+    """
+
+
 class Outputs(Protocol):
     """Where a task's results go; the worker routes them."""
 

@@ -158,6 +158,8 @@ def _fault_handler(on_error: OnError | None) -> Callable[[int, BaseException, Ro
         return _raise_fault
 
     def report(row: int, error: BaseException, values: Row) -> None:
+        if not isinstance(error, Exception):  # a wish to end is not a row to set aside
+            _raise_fault(row, error, values)
         on_error(RowFault(row, error, values))
 
     return report
@@ -165,4 +167,8 @@ def _fault_handler(on_error: OnError | None) -> Callable[[int, BaseException, Ro
 
 def _raise_fault(row: int, error: BaseException, values: Row) -> None:
     shown = repr(values)
-    raise RowError(row, shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}...", error) from error
+    shown = shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
+    if not isinstance(error, Exception):  # it stays what it is, lest Ctrl-C be taken for a failure, and says where
+        error.add_note(f"row {row}, {shown}")
+        raise error
+    raise RowError(row, shown, error) from error

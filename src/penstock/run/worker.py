@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.segment import inbox_bytes
-from penstock.run.contract import SourceTask, Task, TaskContext
+from penstock.run.contract import Interrupted, SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
 from penstock.run.instructions import Advance, Done, Finish, Instruction, Poll, Run, Send, Wait, Wake
 from penstock.run.layout import RunSettings, WorkerShare, job_edges, share_of
@@ -72,6 +72,8 @@ class TaskFault(PenstockError):
         self.trace = "".join(traceback.format_exception(cause))
         operator, _, index = task.rpartition("/")
         brief = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        if not isinstance(cause, Exception):  # an exit keeps its kind, and says in notes which sink and row it was
+            brief = ": ".join([*reversed(getattr(cause, "__notes__", ())), brief])
         super().__init__(f"operator {operator!r} (task {index}, worker {worker}, node {node!r}) failed: {brief}")
 
 
@@ -95,14 +97,13 @@ class Worker:
         self._share = share = share_of(dataflow, deployment.worker_of, me, deployment.settings)
         self._machine = Machine(share.layout)
         self._node = deployment.workers[me].node
+        self._specs = [dataflow.operator(task.rpartition("/")[0]) for task in share.tasks]
+        self._tasks = [self._built(t) for t in range(len(self._specs))]  # users' code: before anything has to be closed
         self._links = _links(dataflow, share, me, deployment.settings.transport)
         self.meters = (Meters if deployment.settings.metered else Unmetered)(
             me, self._node, share.tasks, [(edge.source, edge.target) for edge in share.edges]
         )
-        self._specs = [dataflow.operator(task.rpartition("/")[0]) for task in share.tasks]
         self._schemas = [dataflow.operator(e.source.rpartition("/")[0]).outputs[e.output] for e in share.edges]
-        self._tasks = [spec.build() for spec in self._specs]
-        self._now_us = steady_clock()
         self._outputs: list[TaskOutputs] = []
         self._slices = SliceCarrier(
             dataflow, share, self._machine, self.meters, self._links, self._process, self._outputs
@@ -118,6 +119,15 @@ class Worker:
         self._last_us = self._look_at_us = 0
         self._report_at_us = 0
         self._stopping = False
+
+    def _built(self, t: int) -> Task:
+        """The task; a user's class may fail here as anywhere else."""
+        try:
+            return self._specs[t].build()
+        except Interrupted:
+            raise
+        except BaseException as error:
+            raise self._fault(t, error) from error
 
     def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
         part = self._specs[t].region
@@ -141,7 +151,8 @@ class Worker:
             self._links.say_goodbye(self._listen)
         finally:
             for task in self._tasks:
-                with contextlib.suppress(Exception):  # the first error is the one that counts
+                # The first error is the one that counts, and a user's `close` must not end the process.
+                with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
                     task.close()
             self._links.close()
             self._alarm.close()
@@ -294,9 +305,9 @@ class Worker:
         caller = meters.switch(t)
         try:
             self._tasks[t].process(batch, port, outputs)
-        except (PeerGone, Cancelled, TaskFault):
+        except (PeerGone, Cancelled, TaskFault, Interrupted):
             raise  # met while sending what the task emitted, or in a task that it called
-        except Exception as error:
+        except BaseException as error:
             raise self._fault(t, error) from error
         meters.switch(caller)
         if self._is_sink[t]:
@@ -311,9 +322,9 @@ class Worker:
         meters.switch(t)
         try:
             answer = source.poll(now_us, outputs)  # type: ignore[attr-defined] # only sources are polled
-        except (PeerGone, Cancelled, TaskFault):
+        except (PeerGone, Cancelled, TaskFault, Interrupted):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise self._fault(t, error) from error
         meters.switch(meters.loop)
         self._machine.polled(t, answer.ended, answer.wait_until_us)
@@ -335,9 +346,9 @@ class Worker:
         self.meters.switch(t)
         try:
             yield
-        except (PeerGone, Cancelled, TaskFault):
+        except (PeerGone, Cancelled, TaskFault, Interrupted):
             raise  # met while sending what the task emitted, or in a task that it called
-        except Exception as error:
+        except BaseException as error:
             raise self._fault(t, error) from error
         self.meters.switch(self.meters.loop)
         self.meters.runs[t] += 1

@@ -35,6 +35,9 @@ def _named(attached: AttachedSink) -> Iterator[None]:
     except Exception as error:
         msg = f"in sink {attached.name!r}: {type(error).__name__}: {error}"
         raise SinkFailed(msg) from error
+    except BaseException as error:
+        error.add_note(f"in sink {attached.name!r}")
+        raise
 
 
 class _Tee:
@@ -106,11 +109,11 @@ class WithSinks(Task):
 
     def close(self) -> None:
         """Close every part, whatever the others say."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         for task in (self.inner, *(sink for _, sink in self.sinks)):
             try:
                 task.close()
-            except Exception as error:  # the first one is raised below
+            except BaseException as error:  # the first one is raised below
                 errors.append(error)
         if errors:
             raise errors[0]
