@@ -21,8 +21,15 @@ def streams() -> Streams:
     return top, stream, timed
 
 
+class NoRow(ps.Stateful):
+    """It forgets what it is for."""
+
+    schema = "a bigint"
+
+
 class NoSchema(ps.Stateful):
-    pass
+    def on_row(self, key: object, row: ps.Row, state: object, timers: object, emit: object) -> None:
+        pass
 
 
 MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
@@ -90,6 +97,7 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
     (lambda s: s[1].top(3, by="l"), r"top of 's' ranks by 'l', but list<.*> has no order"),
     (lambda s: s[1].top(3, by="n", emit="each"), r"emit of top of 's' is 'each'"),
     (lambda s: s[1].sink("o", "path"), r"sink 'o' got 'path'; give ps.io.collect\(\)"),  # type: ignore[arg-type]
+    (lambda s: s[1].key_by("a").process(NoRow), r"NoRow has no on_row; define on_row\(self, key"),  # type: ignore[type-abstract]
     (lambda s: s[1].key_by("a").process(NoSchema), r"NoSchema has no schema; set schema ="),
     (lambda s: s[1].key_by("a").process(NoSchema()), r"process of 's' got .*; give a subclass of ps.Stateful itself"),  # type: ignore[arg-type]
     (lambda s: s[1].key_by("a").process(dict), r"process of 's' got \{\}; give a subclass of ps.Stateful"),  # type: ignore[arg-type]

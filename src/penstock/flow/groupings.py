@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from penstock.flow.stream import DataStream
 
 
-class Groupings:
+class Groupings(ABC):
     """The seven groupings, for streams."""
 
     schema: pa.Schema
     operator: str
 
+    @abstractmethod
     def regrouped(self, grouping: Grouping) -> DataStream:
         """This stream, read another way."""
-        raise NotImplementedError
 
     def shuffle(self) -> DataStream:
         """Batches by turns, evenly."""

@@ -6,6 +6,7 @@ the window first (`window_start`, `window_end`), where there is one, then keys, 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -105,6 +106,9 @@ class KeyedStream:
         """A stateful operator: a subclass of `ps.Stateful`, or a function without arguments that makes one."""
         who = f"process of {self.stream.operator!r}"
         require_callable(operator, who, "a subclass of ps.Stateful itself, for every task makes an object of its own")
+        if inspect.isabstract(operator):
+            msg = f"{who}: {operator.__name__} has no on_row; define on_row(self, key, row, state, timers, emit)"
+            raise InvalidInput(msg)
         sample = operator()
         require_kind(sample, Stateful, who, "a subclass of ps.Stateful, or a function that makes one")
         if not sample.schema:

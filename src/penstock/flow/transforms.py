@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,7 @@ class Transforms(Groupings):
 
     keys: tuple[str, ...]
 
+    @abstractmethod
     def then(
         self,
         kind: str,
@@ -46,7 +48,6 @@ class Transforms(Groupings):
         keys: tuple[str, ...] = (),
     ) -> DataStream:
         """The main output of a new operator that reads this stream."""
-        raise NotImplementedError
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ that can be taken, moved and put, because tasks will move between workers while 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -59,16 +60,16 @@ class Outputs(Protocol):
         """Say that rows have reached the end of their way, at a sink inside the task: latency is metered here."""
 
 
-class Task:
-    """One instance of an operator. Subclasses override what they need; the defaults pass everything on."""
+class Task(ABC):
+    """One instance of an operator. Subclasses say what to do with rows; the other defaults pass everything on."""
 
     def open(self, context: TaskContext) -> None:
         """Called once, in the worker, before anything else."""
         self.context = context
 
+    @abstractmethod
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Rows have arrived on input `port`."""
-        raise NotImplementedError
 
     def advance(self, watermark_us: int, out: Outputs) -> None:
         """Event time has moved on all inputs; what is passed on must not overtake what is still held back."""
@@ -78,20 +79,20 @@ class Task:
         """Processing time (microseconds) at which `wake` is wanted, if any."""
         return None
 
-    def wake(self, now_us: int, out: Outputs) -> None:
+    def wake(self, now_us: int, out: Outputs) -> None:  # noqa: B027 - nothing to do is a fine default
         """The time asked for has come."""
 
-    def finish(self, out: Outputs) -> None:
+    def finish(self, out: Outputs) -> None:  # noqa: B027 - nothing to do is a fine default
         """All inputs have ended and been processed: emit what is still held back."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to do is a fine default
         """Release files and connections; called once, also after an error."""
 
     def take_state(self) -> dict[str, bytes]:
         """Everything that the task knows, as named byte strings (Arrow IPC or JSON, never pickle)."""
         return {}
 
-    def put_state(self, state: Mapping[str, bytes]) -> None:
+    def put_state(self, state: Mapping[str, bytes]) -> None:  # noqa: B027 - nothing to do is a fine default
         """Continue from what `take_state` gave."""
 
 
@@ -110,9 +111,9 @@ ENDED = Polled(ended=True)
 class SourceTask(Task):
     """A task without inputs, which is asked for batches whenever its outputs have room."""
 
+    @abstractmethod
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """Emit a batch or so, soon; never wait here."""
-        raise NotImplementedError
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Sources have no inputs."""

@@ -7,7 +7,7 @@ touched, `each` the running value after every input row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -25,37 +25,31 @@ _PLAIN = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.
 ReduceFunction = Callable[[Row, Row], Any]
 
 
-class Folding:
+class Folding(Protocol):
     """Rows into one value per key; `KeyedAggregate` and `Reducer` are two ways."""
 
     output_schema: pa.Schema
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Take rows in."""
-        raise NotImplementedError
 
     def update_each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Take rows in and give the value after each."""
-        raise NotImplementedError
 
     def changed(self) -> pa.RecordBatch:
         """Keys touched since this was last asked."""
-        raise NotImplementedError
 
     def rows(self) -> pa.RecordBatch:
         """All keys."""
-        raise NotImplementedError
 
     def take_state(self) -> bytes:
         """Everything."""
-        raise NotImplementedError
 
     def put_state(self, state: bytes) -> None:
         """Continue."""
-        raise NotImplementedError
 
 
-Fold = Callable[[], Folding | KeyedAggregate]
+Fold = Callable[[], Folding]
 
 
 class AggregateFold:
@@ -85,7 +79,7 @@ class ReduceFold:
         return Reducer(self.output_schema, self.keys, self.function)
 
 
-class Reducer(Folding):
+class Reducer:
     """One row per key, folded by `f(so_far, row)`; the first row of a key is its first value."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], function: ReduceFunction) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -36,25 +37,25 @@ Emit = Callable[[object], None]
 TIMERS_PER_STEP_MAX = 1_000_000  # a timer that sets itself again at the same time must not hang the worker
 
 
-class Stateful:
-    """Subclass this, give `schema`, and override what is needed."""
+class Stateful(ABC):
+    """Subclass this, give `schema` and `on_row`, and override what else is needed."""
 
     schema: str | pa.Schema = ""
 
-    def open(self, context: TaskContext) -> None:
+    def open(self, context: TaskContext) -> None:  # noqa: B027 - nothing to do is a fine default
         """Called once in the worker before the first row."""
 
+    @abstractmethod
     def on_row(self, key: Any, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:  # noqa: ANN401 - a key is any value
         """A row of this key has come."""
-        raise NotImplementedError
 
-    def on_timer(self, key: Any, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:  # noqa: ANN401
+    def on_timer(self, key: Any, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:  # noqa: ANN401, B027
         """A timer of this key has fired."""
 
-    def on_end(self, key: Any, state: KeyState, emit: Emit) -> None:  # noqa: ANN401
+    def on_end(self, key: Any, state: KeyState, emit: Emit) -> None:  # noqa: ANN401, B027
         """The input has ended; called for every key that has state."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to do is a fine default
         """Called once at the end, also after an error."""
 
 

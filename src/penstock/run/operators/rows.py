@@ -6,6 +6,7 @@ one column with the exception's type and message. The loop over rows is the core
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -49,9 +50,9 @@ class RowTask(Task):
             schema = errors_schema(batch.schema)
             out.emit(pa.RecordBatch.from_arrays([*failed.columns, texts], schema=schema), ERRORS)
 
+    @abstractmethod
     def run(self, batch: pa.RecordBatch, on_error: OnError | None) -> pa.RecordBatch:
         """The operator's own loop."""
-        raise NotImplementedError
 
 
 class MapRows(RowTask):

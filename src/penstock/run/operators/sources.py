@@ -7,6 +7,7 @@ position; what it has emitted before is skipped when it continues, which needs i
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,9 +33,9 @@ class PositionedSource(SourceTask):
 
     schema: pa.Schema
 
+    @abstractmethod
     def items(self) -> Iterator[object]:
         """The iterator, from the beginning."""
-        raise NotImplementedError
 
     def open(self, context: TaskContext) -> None:
         """Nothing is read before the first poll."""

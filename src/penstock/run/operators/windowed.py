@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, MAIN, Outputs, Task
-from penstock.run.kernels import KeyedAggregate
 from penstock.run.operators.convert import from_bytes, joined, to_bytes
 from penstock.run.operators.keyed import Fold, Folding
 from penstock.run.operators.times import BoolArray, Window, column_times
@@ -74,7 +73,7 @@ class EventWindows(Task):
         self.column = column
         self.schema = schema
         self.watermark_us = BEFORE_TIME_US
-        self.open_windows: dict[int, Folding | KeyedAggregate] = {}
+        self.open_windows: dict[int, Folding] = {}
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Fold rows into their windows; late ones go to their own output."""
@@ -119,7 +118,7 @@ class ProcessingWindows(Task):
         self.window = window
         self.input_schema = input_schema
         self.schema = schema
-        self.open_windows: dict[int, Folding | KeyedAggregate] = {}
+        self.open_windows: dict[int, Folding] = {}
         self.pending: list[pa.RecordBatch] = []  # rows whose time is not known yet
         self.now_us: int | None = None
 
@@ -191,8 +190,8 @@ def forwarded(window: Window, watermark_us: int) -> int:
     return window.first_open(watermark_us)
 
 
-def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding | KeyedAggregate]:
-    found: dict[int, Folding | KeyedAggregate] = {}
+def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding]:
+    found: dict[int, Folding] = {}
     for name, data in state.items():
         if name.lstrip("-").isdigit():
             found[int(name)] = fold()
