@@ -17,7 +17,7 @@ from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE
 from penstock.run.kernels import Aggregate
 from penstock.run.operators.keyed import AggregateFold, ReduceFold
 from penstock.run.operators.times import TIMESTAMP, Window
-from penstock.run.operators.windowed import EventWindows, ProcessingWindows, windowed_schema
+from penstock.run.operators.windowed import EventWindows, ProcessingWindows, assign, assign_slices, windowed_schema
 
 SCHEMA = parse_schema("word string, time timestamp, number bigint")
 WINDOWS = [tumbling("10 microseconds"), sliding("30 us", "10 us"), sliding("25 us", "10 us"), sliding("7 us", "3 us")]
@@ -48,6 +48,27 @@ def windows_of(time: int, window: Window) -> list[int]:
     first = (time - window.size_us) // window.slide_us * window.slide_us
     candidates = range(first, time + 1, window.slide_us)
     return [start for start in candidates if start <= time < start + window.size_us]
+
+
+@given(
+    found=st.lists(st.integers(-60, 200), min_size=1, max_size=40),
+    window=st.sampled_from(WINDOWS),
+    watermark_us=st.one_of(st.sampled_from((BEFORE_TIME_US, END_OF_TIME_US)), st.integers(-80, 220)),
+)
+def test_rows_in_order_of_time_are_sliced_as_others_are_filtered(
+    found: list[int], window: Window, watermark_us: int
+) -> None:
+    batch = batch_of([("a", time, i) for i, time in enumerate(sorted(found))])
+    sliced = assign_slices(batch, "time", window, watermark_us)
+    if sliced is not None:
+        assert sliced == assign(batch, "time", window, watermark_us)
+    assert sliced is not None or max(found) - min(found) > 3 * len(found)  # far apart: mostly empty windows
+
+
+def test_rows_out_of_order_without_a_time_or_ages_apart_are_not_sliced() -> None:
+    window = WINDOWS[0]
+    for found in ([2, 1], [1, None], [0, 10**15], []):
+        assert assign_slices(batch_of([("a", time, 0) for time in found]), "time", window, BEFORE_TIME_US) is None
 
 
 class Oracle:

@@ -40,10 +40,18 @@ class Ranking:
 
     def best(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The best rows, best first; nulls and values that do not compare come last."""
+        if rows.num_rows > 2 * self.count:
+            rows = self._contenders(rows)
         if rows.num_rows == 0:
             return rows
         order = ordering(rows, self.by, self.descending, self.keys)
         return rows.take(pa.array(order[: self.count]))
+
+    def _contenders(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that the ranked column alone does not put beyond the last place: the rest need not be compared."""
+        place = _ranks(rows.column(self.by), self.descending)
+        last = np.partition(place, self.count - 1)[self.count - 1]
+        return rows.filter(pa.array(place <= last))
 
     def identities(self, rows: pa.RecordBatch) -> Int64Array:
         """A number for each row that equal keys share and others do not, within these rows."""
@@ -63,7 +71,10 @@ class Ranking:
         """The last row of each key, where rows have keys."""
         if not self.keys:
             return rows
-        _, from_the_end = np.unique(self.identities(rows)[::-1], return_index=True)
+        numbers = self.identities(rows)
+        if len(self.keys) == 1 and int(numbers.max(initial=-1)) + 1 == rows.num_rows:
+            return rows  # as many values as rows: no key comes twice, as in a window of counts
+        _, from_the_end = np.unique(numbers[::-1], return_index=True)
         last = np.sort(rows.num_rows - 1 - from_the_end)
         return rows if len(last) == rows.num_rows else rows.take(pa.array(last))
 

@@ -44,9 +44,10 @@ def with_bounds(rows: pa.RecordBatch, start_us: int, size_us: int, schema: pa.Sc
     return pa.RecordBatch.from_arrays([*times, *rows.columns], schema=schema)
 
 
-def assign(
-    batch: pa.RecordBatch, column: str, window: Window, watermark_us: int
-) -> tuple[list[tuple[int, pa.RecordBatch]], pa.RecordBatch | None]:
+Assigned = tuple[list[tuple[int, pa.RecordBatch]], pa.RecordBatch | None]  # rows by start of window, and late rows
+
+
+def assign(batch: pa.RecordBatch, column: str, window: Window, watermark_us: int) -> Assigned:
     """The batch's rows by start of each open window they belong to, and the rows that belong to none."""
     times, valid = column_times(batch, column)
     lasts = np.unique(window.last_starts(times[valid])).tolist()
@@ -64,6 +65,25 @@ def assign(
     return found, None if taken.all() else batch.filter(pa.array(~taken))
 
 
+def assign_slices(batch: pa.RecordBatch, column: str, window: Window, watermark_us: int) -> Assigned | None:
+    """The same as slices of the batch, or None where rows are not in order of time; each source's are.
+
+    Slices keep the whole batch in memory, so this is for who does not keep them.
+    """
+    times, valid = column_times(batch, column)
+    if not len(times) or not valid.all() or (times[1:] < times[:-1]).any():
+        return None
+    first = window.first_open(max(watermark_us, int(times[0])))
+    if (int(times[-1]) - first) // window.slide_us > len(times) + window.copies:
+        return None  # most windows between the first row and the last would be empty
+    starts = np.arange(first, int(times[-1]) + 1, window.slide_us)
+    begins, ends = np.searchsorted(times, starts), np.searchsorted(times, starts + window.size_us)
+    parts = zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    found = [(start, batch.slice(begin, end - begin)) for start, begin, end in parts if begin < end]
+    late = int(np.searchsorted(times, first))
+    return found, batch.slice(0, late) if late else None
+
+
 class EventWindows(Task):
     """A fold per event-time window."""
 
@@ -77,7 +97,8 @@ class EventWindows(Task):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Fold rows into their windows; late ones go to their own output."""
-        members, late = assign(batch, self.column, self.window, self.watermark_us)
+        given = batch, self.column, self.window, self.watermark_us
+        members, late = assign_slices(*given) or assign(*given)
         for start, rows in members:
             if start not in self.open_windows:
                 self.open_windows[start] = self.fold()
