@@ -158,7 +158,7 @@ def test_a_sink_is_named_wherever_it_raises_and_loses_connections_of_its_own(whe
 def test_all_parts_are_closed_and_a_source_stays_one() -> None:
     closed: list[str] = []
 
-    class Fails(Task):
+    class Fails(Pass):
         def close(self) -> None:
             closed.append("inner")
             msg = "disk full"

@@ -194,6 +194,9 @@ def test_union_keeps_what_its_streams_agree_on() -> None:
 class Visits(ps.Stateful):
     schema = "route string, n bigint"
 
+    def on_row(self, key: object, row: ps.Row, state: object, timers: object, emit: object) -> None:
+        pass
+
 
 def test_process_takes_a_class_or_a_factory() -> None:
     top = ps.Topology("process")
