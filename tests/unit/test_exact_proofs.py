@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from highspy import HighsModelStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +16,11 @@ from penstock.errors import Infeasible, InternalError
 from penstock.model.cluster import Cluster, Node
 from penstock.model.taskgraph import Floats, TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.optimise import configurations, existence, master
 from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Problem
-from penstock.optimise.objective import node_cost
+from penstock.optimise.master import quiet_highs
+from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.place import exact
 from penstock.optimise.proof import Varying, common_step, contracted
 
@@ -33,6 +38,48 @@ def every_cost(problem: Problem) -> Floats:
         kept &= (every == k) @ graph.load <= problem.capacity[k]
     costs: Floats = (every[kept][:, graph.source] != every[kept][:, graph.target]) @ graph.rate
     return costs
+
+
+class LyingPresolve:
+    """HiGHS whose presolve calls every program infeasible, as it has done to one."""
+
+    def __init__(self) -> None:
+        self.inner = quiet_highs()
+        self.lies = False
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever HiGHS has
+        return getattr(self.inner, name)
+
+    def run(self) -> None:
+        self.lies = self.inner.getOptionValue("presolve")[1] != "off"
+        if not self.lies:
+            self.inner.run()
+
+    def getModelStatus(self) -> HighsModelStatus:
+        return HighsModelStatus.kInfeasible if self.lies else self.inner.getModelStatus()
+
+
+def test_a_refusal_by_presolve_alone_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    operators = (Operator("a", 3, load=1.0), Operator("b", 3, load=0.6))
+    graph = OperatorGraph("t", operators, (Stream("a", "b", rate=1.0),))
+    problem = Problem(TaskGraph.expand(graph), Cluster.uniform([(3, 1.7)]))
+    for module in (existence, configurations):
+        monkeypatch.setattr(module, "quiet_highs", LyingPresolve)
+    node = existence.any_placement(problem, Deadline.after(60.0))
+    assert node is not None
+    assert is_feasible(problem, node)
+    model = build_model(problem)
+    assert model is not None
+    outcome = solve_model(problem, model, -np.inf, Deadline.after(60.0))
+    assert outcome.node is not None
+    assert node_cost(problem, outcome.node) == every_cost(problem).min()
+
+
+def test_every_integer_program_is_run_where_refusals_are_confirmed() -> None:
+    """Linear programs run without presolve at all."""
+    folder = Path(master.__file__).parent
+    running = {path.name for path in folder.rglob("*.py") if "highs.run()" in path.read_text()}
+    assert running == {"master.py", "linear_program.py"}
 
 
 @st.composite

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.model.taskgraph import Floats, Longs
 from penstock.optimise.columns import Columns, Cut, Cuts, lagrangian
 from penstock.optimise.contract import Deadline
-from penstock.optimise.master import RESOLUTION, Master, Prices, limit_time, quiet_highs
+from penstock.optimise.master import RESOLUTION, Master, Prices, quiet_highs, run_confirmed
 from penstock.optimise.node_types import DensePairs
 
 CUTS_PER_ROUND = 25
@@ -140,10 +140,9 @@ def choose(
     highs.setOptionValue("mip_abs_gap", 0.0)
     highs.setOptionValue("objective_bound", -kept_known)
     highs.passModel(program)
-    limit_time(highs, deadline)
-    highs.run()
+    status = run_confirmed(highs, deadline)
     unseen = RESOLUTION * float(listed.kept.max(initial=1.0))
-    info, status = highs.getInfo(), highs.getModelStatus()
+    info = highs.getInfo()
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
         return None, kept_known + unseen
     kept_bound = -info.mip_dual_bound if np.isfinite(info.mip_dual_bound) else pairs.total

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from penstock.model.taskgraph import Floats, Ints
 from penstock.optimise.classes import Classes, classes_of
 from penstock.optimise.contract import Deadline, Problem
-from penstock.optimise.master import RESOLUTION, limit_time, quiet_highs
+from penstock.optimise.master import RESOLUTION, quiet_highs, run_confirmed
 from penstock.optimise.node_types import NodeType, node_types
 from penstock.optimise.proof import Varying
 
@@ -208,9 +208,7 @@ def solve_model(
     if np.isfinite(kept_to_beat):
         highs.setOptionValue("objective_bound", -kept_to_beat / unit)
     highs.passModel(program)
-    limit_time(highs, deadline)
-    highs.run()
-    status = highs.getModelStatus()
+    status = run_confirmed(highs, deadline)
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kObjectiveBound):
         known = np.isfinite(kept_to_beat)
         return Outcome(None, _bound(model, varying, kept_to_beat) if known else 0.0, infeasible=not known)

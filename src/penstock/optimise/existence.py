@@ -13,7 +13,7 @@ import numpy as np
 from penstock.errors import Infeasible
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Problem
-from penstock.optimise.master import limit_time, quiet_highs
+from penstock.optimise.master import quiet_highs, run_confirmed
 
 if TYPE_CHECKING:
     from highspy import Highs
@@ -59,10 +59,7 @@ def any_placement(problem: Problem, deadline: Deadline) -> Ints | None:
         if deadline.remaining <= 0:
             return None
         _limit_bandwidth(highs, problem, k, leaves[k])
-    limit_time(highs, deadline)
-    highs.run()
-    status = highs.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
+    if run_confirmed(highs, deadline) == highspy.HighsModelStatus.kInfeasible:
         raise Infeasible(no_plan_exists(problem))
     if highs.getInfo().primal_solution_status != 2:
         return None

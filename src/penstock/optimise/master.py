@@ -17,7 +17,7 @@ from penstock.model.taskgraph import Floats, Ints
 from penstock.optimise.contract import Deadline
 
 if TYPE_CHECKING:
-    from highspy import Highs
+    from highspy import Highs, HighsModelStatus
 
 TOLERANCE = 1e-9  # the tightest that HiGHS keeps with reason; its own default is 1e-6
 # Of the largest coefficient: what a verdict of HiGHS may be off. A hundred tolerances, because cuts and bounds add up
@@ -61,6 +61,24 @@ def quiet_highs(threads: int = 1) -> Highs:
 def limit_time(highs: Highs, deadline: Deadline) -> None:
     """Stop the next run at the deadline; HiGHS counts its limit from an instance's first run on."""
     highs.setOptionValue("time_limit", highs.getRunTime() + deadline.remaining)
+
+
+def run_confirmed(highs: Highs, deadline: Deadline) -> HighsModelStatus:
+    """Solve by the deadline; how it ended. That there is no solution is believed without presolve only.
+
+    A refusal is told as a proof, and presolve has refused a program with equal rows that has a solution.
+    """
+    import highspy
+
+    limit_time(highs, deadline)
+    highs.run()
+    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        highs.setOptionValue("presolve", "off")
+        highs.clearSolver()
+        limit_time(highs, deadline)
+        highs.run()
+    status: HighsModelStatus = highs.getModelStatus()
+    return status
 
 
 class Master:

@@ -1,4 +1,4 @@
-"""Integer programs in rows, handed to HiGHS in one way; that one has no solution is believed without presolve only."""
+"""Integer programs in rows, handed to HiGHS in one way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from penstock.model.taskgraph import Floats, Longs
 from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.rules import Flags
-from penstock.optimise.master import limit_time, quiet_highs
+from penstock.optimise.master import quiet_highs, run_confirmed
 
 
 class Rows:
@@ -73,15 +73,7 @@ def solved(
         given = highspy.HighsSolution()
         given.col_value = start
         highs.setSolution(given)
-    limit_time(highs, deadline)
-    highs.run()
-    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-        # A refusal is told as a proof, and presolve has refused a program with equal rows that has a solution.
-        highs.setOptionValue("presolve", "off")
-        highs.clearSolver()
-        limit_time(highs, deadline)
-        highs.run()
-    status, info = highs.getModelStatus(), highs.getInfo()
+    status, info = run_confirmed(highs, deadline), highs.getInfo()
     if status == highspy.HighsModelStatus.kInfeasible:
         return Solution("infeasible", None, math.inf)
     if info.primal_solution_status != 2:

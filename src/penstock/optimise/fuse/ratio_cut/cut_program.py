@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints
 from penstock.optimise.fuse.ratio_cut.cut_graph import CutGraph, Side
-from penstock.optimise.master import RESOLUTION, limit_time, quiet_highs
+from penstock.optimise.master import RESOLUTION, quiet_highs, run_confirmed
 
 if TYPE_CHECKING:
     from highspy import Highs
@@ -43,8 +43,7 @@ def best_set(
     unit = limits.high + float(graph.demands.weight.sum())
     highs = _program(graph, ratio * unit, unit, limits)
     _start_from(highs, graph, known, limits)
-    limit_time(highs, deadline)
-    highs.run()
+    run_confirmed(highs, deadline)
     bound = _bound(highs)
     value = np.array(highs.getSolution().col_value)
     found = value[: graph.size] > 0.5 if len(value) else None
