@@ -26,8 +26,8 @@ import numpy as np
 from penstock.bench.instances import random_problem
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Problem
-from penstock.optimise.objective import node_cost
-from penstock.optimise.place.best import is_feasible, native
+from penstock.optimise.objective import is_feasible, node_cost
+from penstock.optimise.place.best import native
 
 PEERS = {"metis": "pymetis", "kahip": "kahip", "mtkahypar": "mtkahypar"}
 WEIGHT_MAX = 1_000_000  # sum of all integer loads stays far below 2^31

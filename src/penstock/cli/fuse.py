@@ -18,7 +18,7 @@ from penstock.cli.options import (
     real,
     resolve_topology,
 )
-from penstock.cli.show import console, plan_summary, plan_table, print_json
+from penstock.cli.show import show_plan
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Fuse the tasks of TOPOLOGY into workers on CLUSTER and print the plan."""
-        from penstock.model.files import parse_cluster, plan_document, read_profile, write_plan
+        from penstock.model.files import parse_cluster, read_profile
         from penstock.optimise.fuse.contract import FuseOptions
         from penstock.optimise.fuse.door import fuse as decide
 
@@ -72,15 +72,4 @@ def register(app: typer.Typer) -> None:
         measured = read_profile(profile, graph) if profile is not None else None
         options = FuseOptions(seed, theta, balance, None, threshold, cut, stream_cost=stream_cost)
         plan = decide(graph, nodes, method, profile=measured, options=options)
-        if out is not None:
-            write_plan(plan, out)
-        if output is Format.json:
-            print_json(plan_document(plan))
-            return
-        screen = console()
-        screen.print(plan_table(plan))
-        screen.print(plan_summary(plan))
-        for note in plan.notes:
-            screen.print(f"note: {note}")
-        if out is not None:
-            screen.print(f"plan: {out}")
+        show_plan(plan, as_json=output is Format.json, out=out)

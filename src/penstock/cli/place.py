@@ -21,7 +21,7 @@ from penstock.cli.options import (
     resolve_topology,
     scheduler_options,
 )
-from penstock.cli.show import console, plan_summary, plan_table, print_json
+from penstock.cli.show import show_plan
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Place the tasks of TOPOLOGY on CLUSTER and print the plan."""
-        from penstock.model.files import parse_cluster, plan_document, read_profile, write_plan
+        from penstock.model.files import parse_cluster, read_profile
         from penstock.optimise.door import place as decide
 
         graph, nodes = resolve_topology(topology), parse_cluster(cluster)
@@ -59,16 +59,4 @@ def register(app: typer.Typer) -> None:
             from penstock.observe.placement_picture import draw_placements
 
             draw_placements(graph, nodes, [plan], plot, profile=measured)
-        if out is not None:
-            write_plan(plan, out)
-        if output is Format.json:
-            print_json(plan_document(plan))
-            return
-        screen = console()
-        screen.print(plan_table(plan))
-        screen.print(plan_summary(plan))
-        for note in (*plan.notes, *(f"not deployable: {fault}" for fault in plan.faults)):
-            screen.print(f"note: {note}")
-        for what, path in (("plan", out), ("picture", plot)):
-            if path is not None:
-                screen.print(f"{what}: {path}")
+        show_plan(plan, as_json=output is Format.json, out=out, picture=plot)

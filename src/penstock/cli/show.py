@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -80,6 +81,25 @@ def plan_summary(plan: Plan) -> str:
         f"{plan.scheduler}: cost {number(plan.cost)} between nodes, {number(plan.inter_worker_cost)} between workers, "
         f"{plan.nodes_used} nodes used, fullest at {plan.max_utilisation:.0%}, {quality}, {plan.seconds:.3f} s"
     )
+
+
+def show_plan(plan: Plan, *, as_json: bool, out: Path | None, picture: Path | None = None) -> None:
+    """Write the plan to `out`, where that is asked for, and print it with what there is to say about it."""
+    from penstock.model.files import plan_document, write_plan
+
+    if out is not None:
+        write_plan(plan, out)
+    if as_json:
+        print_json(plan_document(plan))
+        return
+    screen = console()
+    screen.print(plan_table(plan))
+    screen.print(plan_summary(plan))
+    for note in (*plan.notes, *(f"not deployable: {fault}" for fault in plan.faults)):
+        screen.print(f"note: {note}")
+    for what, path in (("plan", out), ("picture", picture)):
+        if path is not None:
+            screen.print(f"{what}: {path}")
 
 
 def rows_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:

@@ -43,14 +43,7 @@ def place(
     row.require_known(options.settings)
     if faults := options.faults():
         raise InvalidInput(faults)
-    graph.validated()
-    cluster.validated()
-    if profile is not None:
-        profile.validated(graph)
-    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
-    if faults := problem.node_name_faults():
-        raise InvalidInput(faults)
-    problem.require_plausible()
+    problem = sound_problem(graph, cluster, profile)
     if graph.constraints:
         from penstock.optimise.fuse.feasibility import require_no_clash
 
@@ -68,6 +61,19 @@ def place(
         notes += (told,)
     plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
     return _certified(graph, cluster, plan, profile, allow_overload)
+
+
+def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | None) -> Problem:
+    """The problem, or InvalidInput or Infeasible with everything that can be seen to be wrong with it."""
+    graph.validated()
+    cluster.validated()
+    if profile is not None:
+        profile.validated(graph)
+    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
+    if faults := problem.node_name_faults():
+        raise InvalidInput(faults)
+    problem.require_plausible()
+    return problem
 
 
 def compare(

@@ -41,20 +41,6 @@ def node_types(problem: Problem) -> tuple[NodeType, ...]:
     return tuple(NodeType(*limits, tuple(nodes)) for limits, nodes in sorted(alike.items(), reverse=True))
 
 
-def fits(problem: Problem, node: Ints) -> bool:
-    """Whether a placement keeps every limit: capacity, memory, and bandwidth each way."""
-    graph, count = problem.graph, problem.node_count
-    crossing = node[graph.source] != node[graph.target]
-    sent = np.bincount(node[graph.source[crossing]], graph.rate[crossing], minlength=count)
-    received = np.bincount(node[graph.target[crossing]], graph.rate[crossing], minlength=count)
-    return bool(
-        np.all(np.bincount(node, graph.load, minlength=count) <= problem.capacity)
-        and np.all(np.bincount(node, graph.memory_mb, minlength=count) <= problem.memory_mb)
-        and np.all(sent <= problem.bandwidth)
-        and np.all(received <= problem.bandwidth)
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class DensePairs:
     """The task graph as dense matrices, in units in which the largest rate of a pair is 1 (solvers count in those).

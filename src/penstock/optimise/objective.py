@@ -1,4 +1,4 @@
-"""What a placement costs: traffic between nodes, traffic between workers, and how full the fullest node is."""
+"""What a placement costs: traffic between nodes and between workers; how full the fullest node is; whether all fits."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def overfull(problem: Problem, node: Ints) -> list[int]:
     load = np.bincount(node, problem.graph.load, minlength=problem.node_count)
     memory = np.bincount(node, problem.graph.memory_mb, minlength=problem.node_count)
     return np.flatnonzero((load > problem.capacity) | (memory > problem.memory_mb)).tolist()
+
+
+def is_feasible(problem: Problem, node: Ints) -> bool:
+    """Whether no node carries, holds, sends or receives more than it can, by sums that share nothing with the core."""
+    graph, count = problem.graph, problem.node_count
+    if (np.bincount(node, graph.load, minlength=count) > problem.capacity).any():
+        return False
+    if (np.bincount(node, graph.memory_mb, minlength=count) > problem.memory_mb).any():
+        return False
+    if not np.isfinite(problem.bandwidth).any():
+        return True
+    crossing = node[graph.source] != node[graph.target]
+    rate = graph.rate[crossing]
+    sent = np.bincount(node[graph.source[crossing]], rate, minlength=count)
+    received = np.bincount(node[graph.target[crossing]], rate, minlength=count)
+    return not ((sent > problem.bandwidth) | (received > problem.bandwidth)).any()

@@ -20,10 +20,10 @@ from penstock.model.cluster import Cluster
 from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.model.taskgraph import Ints, Longs, TaskGraph
+from penstock.model.taskgraph import Ints, Longs
 from penstock.model.topology import OperatorGraph
-from penstock.optimise.contract import Placement, Problem
-from penstock.optimise.door import make_plan
+from penstock.optimise.contract import Placement
+from penstock.optimise.door import make_plan, sound_problem
 from penstock.optimise.fuse.contract import FULL, Case, Fused, FuseOptions, find_method
 from penstock.optimise.fuse.feasibility import require_no_clash
 from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
@@ -74,15 +74,7 @@ def prepared(
     options = options or FuseOptions()
     if faults := options.faults():
         raise InvalidInput(faults)
-    graph.validated()
-    cluster.validated()
-    if profile is not None:
-        profile.validated(graph)
-    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
-    if faults := problem.node_name_faults():
-        raise InvalidInput(faults)
-    problem.require_plausible()
-    return Case(problem, options)
+    return Case(sound_problem(graph, cluster, profile), options)
 
 
 def within_stated_slots(case: Case, fused: Fused) -> Fused:

@@ -23,7 +23,7 @@ from penstock import _core
 from penstock.errors import InvalidInput, NoPlanFound, UserError
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.objective import node_cost, worker_cost
+from penstock.optimise.objective import is_feasible, node_cost, worker_cost
 from penstock.optimise.proof import Varying
 
 if TYPE_CHECKING:
@@ -129,22 +129,6 @@ def native(problem: Problem) -> _core.Network:
         np.ascontiguousarray(graph.rate, dtype=np.float64),
         *(limit * (1 - MARGIN) for limit in (problem.capacity, problem.memory_mb, problem.bandwidth)),
     )
-
-
-def is_feasible(problem: Problem, node: Ints) -> bool:
-    """Whether no node carries, holds, sends or receives more than it can, by sums that share nothing with the core."""
-    graph, count = problem.graph, problem.node_count
-    if (np.bincount(node, graph.load, minlength=count) > problem.capacity).any():
-        return False
-    if (np.bincount(node, graph.memory_mb, minlength=count) > problem.memory_mb).any():
-        return False
-    if not np.isfinite(problem.bandwidth).any():
-        return True
-    crossing = node[graph.source] != node[graph.target]
-    rate = graph.rate[crossing]
-    sent = np.bincount(node[graph.source[crossing]], rate, minlength=count)
-    received = np.bincount(node[graph.target[crossing]], rate, minlength=count)
-    return not ((sent > problem.bandwidth) | (received > problem.bandwidth)).any()
 
 
 def _one_node(problem: Problem) -> Ints | None:

@@ -26,7 +26,7 @@ from penstock.optimise.fuse.postprocess import greedily_merged, within_slots
 from penstock.optimise.fuse.programs import Rows, solved
 from penstock.optimise.fuse.rules import Rules, compile_rules
 from penstock.optimise.fuse.workers import keeps_rules
-from penstock.optimise.objective import node_cost
+from penstock.optimise.objective import is_feasible, node_cost
 
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
@@ -54,7 +54,7 @@ def prove(problem: Problem, options: Options, theta: float) -> Placement:
 
 def by_search(problem: Problem, rules: Rules, options: Options) -> Ints:
     """A node for each task, by the fusion methods and from the other schedulers' plans that keep the rules."""
-    from penstock.optimise.place.best import is_feasible, others
+    from penstock.optimise.place.best import others
 
     total = float(problem.graph.rate.sum())
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
@@ -97,8 +97,6 @@ def keeps_node_rules(graph: FuseGraph, node: Ints) -> bool:
 
 def by_program(problem: Problem, rules: Rules, start: Ints | None, deadline: Deadline) -> tuple[Ints, float]:
     """The program's placement, or the start where it finds none cheaper, and a lower bound on any placement's cost."""
-    from penstock.optimise.place.best import is_feasible
-
     sites = Sites.of(problem, rules, 1.0)
     graph = site_graph(problem, rules, 1.0)
     answer = None

@@ -29,7 +29,8 @@ from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.existence import any_placement, no_plan_exists
 from penstock.optimise.neighbourhood_bound import neighbourhood_bound
-from penstock.optimise.node_types import DensePairs, fits, node_types
+from penstock.optimise.node_types import DensePairs, node_types
+from penstock.optimise.objective import is_feasible
 from penstock.optimise.proof import Contraction, Varying, contracted
 
 THETA_DEFAULT = 60.0
@@ -83,7 +84,7 @@ class Standing:
 
     def offer(self, node: Ints | None) -> None:
         """Keep the placement if it fits and is cheaper."""
-        if node is None or np.any(node < 0) or not fits(self.varying.problem, node):
+        if node is None or np.any(node < 0) or not is_feasible(self.varying.problem, node):
             return
         if (cost := self.varying.cost(node)) < self.cost:
             self.node, self.cost = node.astype(np.int32), cost
