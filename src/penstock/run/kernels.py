@@ -59,7 +59,7 @@ def partition(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> list
     """
     _require_parts(parts)
     if parts == 1:
-        return [batch]
+        return [batch if batch.num_rows else None]
     known, indices, keys = _hashed(batch, columns)
     gather = keys is batch and known.readable
     found, ends = _core.partition(known.layout, keys, indices, parts, batch.schema, gather)
