@@ -27,7 +27,7 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine import BUSY_LINGER_US, FAIR_EVERY, Machine
+from penstock.run.machine import BUSY_LINGER_US, FAIR_EVERY, STARVED_AFTER, Machine
 
 STEPS_MAX = 200_000
 
@@ -300,12 +300,13 @@ def test_whoever_can_run_does_so_soon_however_much_comes_in_nearer_to_the_sinks(
     for edge in range(tasks - 1):
         for _ in range(rng.randint(2, 4)):
             machine.received(edge, "batch", 1, 1)
-    for now_us in range(turns * tasks * FAIR_EVERY):
+    longest = STARVED_AFTER + tasks * FAIR_EVERY
+    for now_us in range(turns * longest):
         instruction = machine.next(now_us)
         assert isinstance(instruction, Run | Poll)
         t = instruction.task
         waited = {task: 0 if task == t else turns + 1 for task, turns in waited.items()}
-        assert max(waited.values()) <= tasks * FAIR_EVERY
+        assert max(waited.values()) <= longest
         if t:
             machine.received(t - 1, "batch", 1, 1)
         else:
@@ -317,12 +318,12 @@ def test_the_tasks_nearest_to_the_sinks_keep_all_turns_but_one_in_many() -> None
     machine = Machine(WorkerLayout(tasks, (EdgeLayout(None, 1),), rows_max=1))
     machine.received(0, "batch", 1, 1)
     polls = 0
-    for now_us in range(10 * FAIR_EVERY):
+    for now_us in range(100 * STARVED_AFTER):
         machine.received(0, "batch", 1, 1)
         if isinstance(machine.next(now_us), Poll):
             polls += 1
             machine.polled(0, ended=False, wait_until_us=None)
-    assert polls == 10
+    assert 80 <= polls <= 100
 
 
 def test_a_task_with_more_data_than_it_can_take_is_woken_in_time_and_still_takes_data() -> None:
