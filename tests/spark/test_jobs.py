@@ -201,11 +201,14 @@ def test_cancel_leaves_nothing(spark: SparkSession, footprint: Footprint) -> Non
     footprint.assert_gone()
 
 
-def test_a_user_exception_is_one_error_that_names_everything(spark: SparkSession, footprint: Footprint) -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_user_exception_is_one_error_that_names_everything(
+    spark: SparkSession, footprint: Footprint, kind: type[BaseException]
+) -> None:
     def break_on_seven(row: object) -> tuple[int]:
         if row.n == 70:  # type: ignore[attr-defined]
             msg = "seventy is too much"
-            raise ValueError(msg)
+            raise kind(msg)
         return (row.n,)  # type: ignore[attr-defined]
 
     top = Topology("breaks")
@@ -222,6 +225,7 @@ def test_a_user_exception_is_one_error_that_names_everything(spark: SparkSession
     assert error.worker in {0, 1, 2}
     assert error.node in {"n1", "n2"}
     assert "break_on_seven" in error.user_traceback
+    assert f"{kind.__name__}: seventy" in str(error)
     assert "n=70" in str(error) or "'n': 70" in str(error) or "n: 70" in str(error)
     footprint.assert_gone()
 
