@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from penstock._core import NoSharedMemory
-from penstock.run.channel.ring import Inbox, RingChannel
+from penstock.run.channel.inbox import Inbox
+from penstock.run.channel.ring import RingChannel
 from penstock.run.channel.socket import listen
 from penstock.run.links import Links, WorkerPlace
 from penstock.run.wire import Frame, Kind, unpack_batch

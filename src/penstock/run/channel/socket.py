@@ -60,8 +60,7 @@ class SocketChannel:
         except _core.ImageFault as error:
             raise WireFault(str(error)) from error
         except _core.OutboxFull as error:
-            msg = f"worker {self.peer} is sent more than its credits allow: {error}"
-            raise InternalError(msg) from error
+            raise self._overfull(error) from error
         return image.size
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
@@ -70,6 +69,8 @@ class SocketChannel:
             self._core.send_mark(kind, edge, value)
         except ConnectionError as error:
             raise self._gone(error) from error
+        except _core.OutboxFull as error:
+            raise self._overfull(error) from error
 
     def flush(self) -> bool:
         """Push out what waits; True when nothing waits any more."""
@@ -120,6 +121,9 @@ class SocketChannel:
         """Give the connection up; what waits is lost."""
         self._core.clear()
         self._socket.close()
+
+    def _overfull(self, error: BaseException) -> InternalError:
+        return InternalError(f"worker {self.peer} is sent more than its credits allow: {error}")
 
     def _gone(self, error: BaseException | None) -> PeerGone:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
