@@ -280,7 +280,9 @@ class RingChannel:
         self._inbox.wake_for_space(self.peer, self.peer_wake)
         try:
             offer(self._connection, segment)
-        except OSError as error:  # it has gone, or stays where it is
+        except ConnectionError:
+            return  # it has gone, which its connection says too
+        except OSError as error:  # it stays where it is
             log.warning(
                 "worker %d could not be offered worker %d's next ring: %s", self.peer, self._inbox.worker, error
             )
