@@ -320,6 +320,7 @@ nb::dict counts_of(const ring::Consumer& consumer) {
     named["abandoned"] = counts.abandoned;
     named["parts"] = counts.parts;
     named["squared_units"] = counts.squared_units;
+    named["longest"] = counts.longest;
     named["parks"] = uint64_t{counts.parks};
     named["spins"] = uint64_t{counts.spins};
     named["space_wakes"] = counts.space_wakes;

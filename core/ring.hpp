@@ -140,6 +140,7 @@ class Tally {
 struct ConsumerCounts {
     uint64_t messages = 0, bytes = 0, skipped = 0, refused = 0, abandoned = 0, parts = 0;
     uint64_t squared_units = 0;  // of each message; over all units it is the size of the message that a byte comes in
+    uint64_t longest = 0;
     uint64_t space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0;
     Tally parks, spins;
 };

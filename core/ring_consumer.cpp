@@ -166,6 +166,7 @@ bool Consumer::deliver(const Pending& at, Record& record) {
     counts_.bytes += record.length;
     const uint64_t units = (record.length + UNIT - 1) / UNIT;
     counts_.squared_units += units * units;
+    counts_.longest = std::max(counts_.longest, record.length);
     RING_POINT("delivered");
     return true;
 }

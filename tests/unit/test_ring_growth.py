@@ -9,7 +9,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ from penstock._core import NoSharedMemory, RingSegment
 from penstock.errors import InternalError
 from penstock.run.channel import inbox as inbox_room
 from penstock.run.channel import ring as ring_room
-from penstock.run.channel.growth import MESSAGES_HELD_MIN, UNIT, GrowthLimits, Traffic, capacity_after
+from penstock.run.channel.growth import MESSAGES_HELD_MIN, MESSAGES_WHOLE, UNIT, GrowthLimits, Traffic, capacity_after
 from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.ring import RingChannel
@@ -36,13 +36,17 @@ TURNS_MAX = 10_000
 
 def traffic_of(sizes: list[int], refusals: int = 0, parts: int = 0) -> Traffic:
     squares = sum(((size + UNIT - 1) // UNIT) ** 2 for size in sizes)
-    return Traffic(len(sizes), sum(sizes), squares, refusals, parts)
+    return Traffic(len(sizes), sum(sizes), squares, max(sizes), refusals, parts)
 
 
 sizes_of_messages = st.lists(st.integers(1, 1 << 22), min_size=1, max_size=50)
 powers = st.integers(12, 25).map(lambda power: 1 << power)
 any_limits = st.builds(
-    GrowthLimits, bytes_max=st.integers(0, 1 << 25), messages_min=st.integers(1, 60), obstacles_min=st.integers(1, 10)
+    GrowthLimits,
+    bytes_max=st.integers(0, 1 << 25),
+    cached_bytes=powers,
+    messages_min=st.integers(1, 60),
+    obstacles_min=st.integers(1, 10),
 )
 
 
@@ -60,14 +64,31 @@ def test_a_ring_grows_for_a_reason_to_a_power_of_two_and_never_shrinks(
         assert len(sizes) >= limits.messages_min
         assert capacity < MESSAGES_HELD_MIN * traffic.message_bytes
         assert capacity_after(traffic, after, limits) == after  # it asks for no more than it gave itself
+        if after > limits.cached_bytes:
+            assert parts > 0
+            assert after / 2 < MESSAGES_WHOLE * max(sizes)
 
 
 @given(st.integers(1, 1 << 18), powers)
-def test_messages_of_one_size_get_a_ring_for_50_to_100_of_them(size: int, capacity: int) -> None:
-    limits = GrowthLimits(bytes_max=1 << 30)
-    after = capacity_after(traffic_of([size * UNIT] * 64, refusals=64), capacity, limits)
-    assert after == capacity or MESSAGES_HELD_MIN <= after / (size * UNIT) < 2 * MESSAGES_HELD_MIN
-    assert after / (size * UNIT) >= MESSAGES_HELD_MIN
+def test_messages_of_one_size_get_a_ring_for_50_to_100_of_them(units: int, capacity: int) -> None:
+    size = units * UNIT
+    limits = GrowthLimits(bytes_max=1 << 30, cached_bytes=1 << 30)
+    after = capacity_after(traffic_of([size] * 64, refusals=64), capacity, limits)
+    assert after == capacity or after / size < 2 * MESSAGES_HELD_MIN
+    assert after / size >= MESSAGES_HELD_MIN
+
+
+@given(st.integers(1 << 10, 1 << 16), powers)
+def test_messages_that_are_cut_get_a_ring_that_takes_them_whole_where_the_limit_allows_one(
+    units: int, capacity: int
+) -> None:
+    size, limits = units * UNIT, GrowthLimits()
+    after = capacity_after(traffic_of([size] * 64, parts=256), capacity, limits)
+    if MESSAGES_WHOLE * size <= limits.bytes_max:
+        assert after // 4 >= size
+        assert after in {capacity, limits.cached_bytes} or after // 8 < size  # and not twice as large as that
+    else:
+        assert after == max(capacity, limits.cached_bytes)  # they are cut in any, so more is of no use
 
 
 @given(sizes_of_messages)
@@ -83,7 +104,9 @@ def test_marks_do_not_hide_the_batches() -> None:
 
 @given(sizes_of_messages, sizes_of_messages)
 def test_what_came_since_is_what_came(before: list[int], after: list[int]) -> None:
-    assert traffic_of(before + after, 5, 3).since(traffic_of(before, 2, 1)) == traffic_of(after, 3, 2)
+    since = traffic_of(before + after, 5, 3).since(traffic_of(before, 2, 1))
+    assert replace(since, longest=max(after)) == traffic_of(after, 3, 2)
+    assert since.longest == max(before + after)
 
 
 # -- the switch-over -------------------------------------------------------------------------------------------------

@@ -181,7 +181,10 @@ class Inbox:
 
     def _grow(self, capacity: int, traffic: Traffic) -> None:
         held = self.segment.capacity
-        why = f"messages of {traffic.message_bytes} bytes found no space {traffic.refusals} times"
+        why = (
+            f"messages of {traffic.message_bytes} bytes found no space {traffic.refusals} times"
+            f" and went in {traffic.parts} parts"
+        )
         try:
             segment = RingSegment(
                 capacity, epoch=self.segment.epoch + 1, producers=self.segment.producers, wake=self._wake
