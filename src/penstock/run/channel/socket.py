@@ -41,7 +41,7 @@ class SocketChannel:
     ) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _send_at_once(connection)
             _keep_alive(connection)
         self.peer = peer
         self._socket = connection
@@ -129,6 +129,11 @@ class SocketChannel:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
 
 
+def _send_at_once(connection: socket.socket) -> None:
+    """Let no small write wait for the answer to the one before: agreeing on rings took 40 ms that way."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def _keep_alive(connection: socket.socket) -> None:
     """Let the kernel find out within a minute or two that the other machine has vanished."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -150,6 +155,7 @@ def connect(address: tuple[str, int], me: int, peer: int, key: bytes) -> socket.
     """A connection to a worker that has proved to hold the job's key."""
     connection = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
+        _send_at_once(connection)
         if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at {address[0]}:{address[1]} is not worker {peer}"
             raise PeerGone(msg)
@@ -164,6 +170,7 @@ def accept(listener: socket.socket, me: int, key: bytes) -> tuple[socket.socket,
     connection, _ = listener.accept()
     connection.settimeout(HANDSHAKE_SECONDS)
     try:
+        _send_at_once(connection)
         return connection, handshake(connection, me, key, first=False)
     except (OSError, PeerGone):
         connection.close()
