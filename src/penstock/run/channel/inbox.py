@@ -142,7 +142,7 @@ class Inbox:
         """Counters of all rings that this inbox has had."""
         counted = Counter(self._past)
         for consumer in self._readers():
-            counted.update(consumer.statistics())
+            counted.update(_added(consumer))
         return dict(counted)
 
     def leave(self, channel: RingChannel) -> None:
@@ -203,7 +203,7 @@ class Inbox:
 
     def _give_up(self, before: RingConsumer) -> None:
         """Close the ring before, when nobody writes to it and nothing in it is unread."""
-        counted = before.statistics()
+        counted = _added(before)
         if counted["unfinished"] or any(channel.is_behind for channel in self._channels.values()):
             return
         self._past.update(counted)
@@ -212,6 +212,13 @@ class Inbox:
 
     def _readers(self) -> chain[RingConsumer]:
         return chain(() if self._before is None else (self._before,), (self._consumer,))
+
+
+def _added(consumer: RingConsumer) -> Counter[str]:
+    """The counters that can be added up over rings."""
+    counted = Counter(consumer.statistics())
+    del counted["longest"]
+    return counted
 
 
 def _reader(segment: RingSegment) -> RingConsumer:
