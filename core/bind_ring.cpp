@@ -165,6 +165,14 @@ bool send_part(ring::Producer& producer, uint32_t target, nb::handle piece, uint
     return true;
 }
 
+// The last record of a producer, which has no payload.
+bool send_last(ring::Producer& producer, uint32_t flag, const Timeout& timeout) {
+    ring::Span span;
+    if (!reserve(producer, span, 0, 0, deadline_of(timeout), flag)) return false;
+    producer.publish(span);
+    return true;
+}
+
 // Reserved space as a writable buffer.
 class SpanHandle {
    public:
@@ -311,8 +319,10 @@ nb::dict counts_of(const ring::Consumer& consumer) {
     named["refused"] = counts.refused;
     named["abandoned"] = counts.abandoned;
     named["parts"] = counts.parts;
-    named["parks"] = counts.parks;
-    named["spins"] = counts.spins;
+    named["squared_units"] = counts.squared_units;
+    named["longest"] = counts.longest;
+    named["parks"] = uint64_t{counts.parks};
+    named["spins"] = uint64_t{counts.spins};
     named["space_wakes"] = counts.space_wakes;
     named["pinned_bytes"] = counts.pinned_bytes;
     named["unfinished"] = counts.unfinished;
@@ -345,6 +355,7 @@ void bind_segment(nb::module_& module) {
         .def("wake_fileno", &Segment::wake)
         .def_prop_ro("capacity", &Segment::capacity)
         .def_prop_ro("slots", &Segment::slots)
+        .def_prop_ro("producers", &Segment::producers)
         .def_prop_ro("epoch", &Segment::epoch)
         .def_prop_ro("part_bytes_max", &Segment::part_bytes_max);
 }
@@ -378,12 +389,11 @@ void bind_producer(nb::module_& module) {
              "timeout"_a = nb::none())
         .def(
             "send_end",
-            [](ring::Producer& self, const Timeout& timeout) {
-                ring::Span span;
-                if (!reserve(self, span, 0, 0, deadline_of(timeout), ring::END)) return false;
-                self.publish(span);
-                return true;
-            },
+            [](ring::Producer& self, const Timeout& timeout) { return send_last(self, ring::END, timeout); },
+            "timeout"_a = nb::none())
+        .def(
+            "send_moved",
+            [](ring::Producer& self, const Timeout& timeout) { return send_last(self, ring::MOVED, timeout); },
             "timeout"_a = nb::none())
         .def("statistics", [](const ring::Producer& self) { return counts_of(self); })
         .def("check_peer", &ring::Producer::check_consumer)
@@ -399,6 +409,7 @@ void bind_consumer(nb::module_& module) {
         .def_prop_ro("sequence", [](const RecordHandle& self) { return self.record().sequence; })
         .def_prop_ro("address", [](const RecordHandle& self) { return reinterpret_cast<uintptr_t>(self.record().data); })
         .def_prop_ro("is_end", [](const RecordHandle& self) { return (self.record().flags & ring::END) != 0; })
+        .def_prop_ro("is_moved", [](const RecordHandle& self) { return (self.record().flags & ring::MOVED) != 0; })
         .def_prop_ro("is_batch", [](const RecordHandle& self) { return (self.record().flags & ring::BATCH) != 0; })
         .def_prop_ro("in_place", [](const RecordHandle& self) { return self.record().owned == nullptr; })
         .def("__len__", [](const RecordHandle& self) { return self.record().length; })

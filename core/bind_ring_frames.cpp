@@ -32,7 +32,8 @@ struct HeldRecord {
 struct RingFrame {
     FrameHead head;
     uint32_t producer = 0;
-    bool is_end = false;  // of all that this producer sends
+    bool is_end = false;    // of all that this producer sends
+    bool is_moved = false;  // of all that it sends through this ring
     uint64_t bytes = 0;   // of the record
     std::shared_ptr<const HeldRecord> held;  // where there is an image
 };
@@ -67,9 +68,10 @@ RingFrame frame_of(const SharedConsumer& consumer, ring::Record&& record, uint32
     RingFrame frame;
     frame.producer = record.producer;
     frame.is_end = (record.flags & ring::END) != 0;
+    frame.is_moved = (record.flags & ring::MOVED) != 0;
     frame.bytes = record.length;
     const auto held = std::make_shared<const HeldRecord>(consumer, std::move(record));
-    if (frame.is_end) return frame;
+    if (frame.is_end || frame.is_moved) return frame;
     if (frame.bytes < sizeof(FrameHead))
         throw ImageFault("a record of " + std::to_string(frame.bytes) + " bytes arrived; a frame has at least 64");
     std::memcpy(&frame.head, held->record.data, sizeof(FrameHead));
@@ -117,6 +119,7 @@ void bind_ring_frames(nb::module_& module) {
         .def_prop_ro("size", [](const RingFrame& frame) { return frame.head.length; })
         .def_ro("producer", &RingFrame::producer)
         .def_ro("is_end", &RingFrame::is_end)
+        .def_ro("is_moved", &RingFrame::is_moved)
         .def_ro("bytes", &RingFrame::bytes)
         .def("open", &open_frame);
     module.def("ring_send_image", &send_image, "producer"_a, "edge"_a, "image"_a, "value"_a);

@@ -121,9 +121,28 @@ struct Record {
     std::shared_ptr<const View> view;  // what `data` lies in, where that is not `owned`
 };
 
+// A count that the reading thread keeps without the mutex and any thread may look at.
+class Tally {
+   public:
+    Tally() = default;
+    Tally(const Tally& other) : count_(other) {}
+    Tally& operator=(const Tally& other) {
+        count_.store(other, std::memory_order_relaxed);
+        return *this;
+    }
+    void operator++(int) { count_.fetch_add(1, std::memory_order_relaxed); }
+    operator uint64_t() const { return count_.load(std::memory_order_relaxed); }
+
+   private:
+    std::atomic<uint64_t> count_{0};
+};
+
 struct ConsumerCounts {
     uint64_t messages = 0, bytes = 0, skipped = 0, refused = 0, abandoned = 0, parts = 0;
-    uint64_t parks = 0, spins = 0, space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0;
+    uint64_t squared_units = 0;  // of each message; over all units it is the size of the message that a byte comes in
+    uint64_t longest = 0;
+    uint64_t space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0;
+    Tally parks, spins;
 };
 
 struct ConsumerLimits {
@@ -195,7 +214,7 @@ class Consumer {
     void advance();
     bool holds_up() const;
     bool relieve();
-    void evict();
+    bool evict();
     void keep_cursor_ahead(uint32_t left);
     void wake_producers(int at_most = INT32_MAX);
     void note_gap(int64_t gap_ns);
@@ -218,6 +237,7 @@ class Consumer {
     std::shared_ptr<View> view_;
     uint32_t stuck_left_ = 0;  // where the window's left edge was held when producers were first seen waiting
     int64_t stuck_since_ns_ = 0;
+    int64_t evict_after_ns_ = 0;  // there was no memory to move held records to; not to be tried before
     int64_t gap_ns_;
     int64_t slice_ns_ = 0;
     std::string broken_;

@@ -12,6 +12,7 @@ namespace penstock::ring {
 namespace {
 
 constexpr int WAKE_AT_ONCE = 2;  // producers that wait for space, when a quarter of it has come free
+constexpr int64_t EVICT_AGAIN_NS = 20'000'000;  // after there was no memory for it
 
 }  // namespace
 
@@ -155,7 +156,7 @@ bool Consumer::deliver(const Pending& at, Record& record) {
     if ((head.flags & CHECKED) != 0 && checksum_of(data, head.length) != head.checksum)
         fail("the payload of record " + std::to_string(at.ticket) + " is damaged");
     record = Record{data, head.length, head.sequence, head.target, known.identity, head.flags, at.ticket, nullptr, view_};
-    if ((head.flags & END) != 0) known.ended = true;
+    if ((head.flags & (END | MOVED)) != 0) known.ended = true;
     if ((head.flags & PART) != 0 && !assemble(head, at, known, record)) return false;
     if ((head.flags & PART) == 0) {
         places_[at.ticket & (segment_->slots() - 1)].taken = Taken::delivered;
@@ -163,6 +164,9 @@ bool Consumer::deliver(const Pending& at, Record& record) {
     }
     counts_.messages++;
     counts_.bytes += record.length;
+    const uint64_t units = (record.length + UNIT - 1) / UNIT;
+    counts_.squared_units += units * units;
+    counts_.longest = std::max(counts_.longest, record.length);
     RING_POINT("delivered");
     return true;
 }
@@ -270,7 +274,8 @@ void Consumer::wake_producers(int at_most) {
 bool Consumer::holds_up() const {
     const uint32_t left = left_.load(std::memory_order_relaxed);
     return left != read_ && places_[left & (segment_->slots() - 1)].taken == Taken::delivered &&
-           segment_->header().space_wanted.load(std::memory_order_seq_cst) != 0;
+           segment_->header().space_wanted.load(std::memory_order_seq_cst) != 0 &&
+           (evict_after_ns_ == 0 || now_ns() >= evict_after_ns_);
 }
 
 bool Consumer::relieve() {
@@ -288,16 +293,17 @@ bool Consumer::relieve() {
     }
     if (now - stuck_since_ns_ < limits_.pin_ns) return true;
     stuck_since_ns_ = 0;
-    evict();
+    // Without memory producers go on waiting, and whoever holds the records may yet let go. We sleep meanwhile.
+    evict_after_ns_ = evict() ? 0 : now_ns() + EVICT_AGAIN_NS;
     return false;
 }
 
-void Consumer::evict() {
+bool Consumer::evict() {
     std::shared_ptr<View> fresh;
     try {
         fresh = std::make_shared<View>(*segment_);
     } catch (const NoMemory&) {
-        return;  // producers go on waiting; the holders may yet let go
+        return false;
     }
     const uint32_t mask = segment_->slots() - 1;
     std::vector<std::pair<uint32_t, uint32_t>> held;
@@ -307,7 +313,7 @@ void Consumer::evict() {
         if (place.taken == Taken::delivered) held.emplace_back(position, place.units);
         position += place.units;
     }
-    if (!view_->make_private(held)) return;
+    if (!view_->make_private(held, *segment_)) return false;
     view_ = std::move(fresh);
     for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read_; ticket++)
         if (places_[ticket & mask].taken == Taken::delivered) places_[ticket & mask].taken = Taken::released;
@@ -315,6 +321,7 @@ void Consumer::evict() {
     counts_.evictions++;
     advance();
     wake_producers();
+    return true;
 }
 
 // -- waiting --------------------------------------------------------------------------------------------------------

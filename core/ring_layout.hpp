@@ -18,7 +18,7 @@
 namespace penstock::ring {
 
 inline constexpr uint64_t MAGIC = 0x31676E6972736E70;  // "pnsring1"
-inline constexpr uint32_t VERSION = 1;
+inline constexpr uint32_t VERSION = 2;
 inline constexpr uint32_t UNIT = 64;                      // bytes; payload begins on a cache line
 inline constexpr uint32_t CAPACITY_UNITS_MAX = 1u << 19;  // 32 MB: a length in units has 20 bits
 inline constexpr uint32_t CAPACITY_UNITS_MIN = 1u << 6;   // 4 KB
@@ -55,7 +55,8 @@ struct Cursor {
     static Cursor unpack(uint64_t word) { return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)}; }
 };
 
-inline constexpr uint32_t BATCH = 1, PART = 2, FIRST = 4, LAST = 8, END = 16, CHECKED = 32, FLAGS_ALL = 63;
+// MOVED: the producer's last record in this ring; it goes on in its consumer's next one.
+inline constexpr uint32_t BATCH = 1, PART = 2, FIRST = 4, LAST = 8, END = 16, CHECKED = 32, MOVED = 64, FLAGS_ALL = 127;
 
 // The rest of the head: written by the owner before its release-store of the word, copied once by the consumer.
 struct Head {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
@@ -148,28 +150,60 @@ void Segment::adopt(uint32_t capacity_units, uint32_t slots, uint32_t producers,
 #ifdef __SANITIZE_THREAD__  // the sanitiser knows addresses, not pages: both sides must use the same
 View::View(const Segment& segment) : base_(segment.payload(0)), bytes_(0), units_(segment.capacity_units()) {}
 View::~View() = default;
-bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>&) noexcept { return false; }
+bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>&, const Segment&) noexcept { return false; }
 #else
-View::View(const Segment& segment) : bytes_(segment.capacity()), units_(segment.capacity_units()) {
+namespace {
+
+void* map_payload(const Segment& segment, void* where, int how) {
     const auto offset = static_cast<off_t>(payload_at(segment.slots()));
-    void* at = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED | MAP_POPULATE, segment.memory(), offset);
+    return mmap(where, segment.capacity(), PROT_READ, MAP_SHARED | how, segment.memory(), offset);
+}
+
+// Has the pages of a range made now: false where there is no memory, which a write would pay for with the process'
+// life. Kernels before 5.14 do not know how, and are trusted.
+bool populate(std::byte* from, uint64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(from) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(from) + bytes + page - 1) / page * page;
+    return madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+#else
+    return from != nullptr || bytes == 0;
+#endif
+}
+
+}  // namespace
+
+View::View(const Segment& segment) : bytes_(segment.capacity()), units_(segment.capacity_units()) {
+    void* at = map_payload(segment, nullptr, MAP_POPULATE);
     if (at == MAP_FAILED) throw NoMemory("a ring's payload could not be mapped again: " + reason());
     base_ = static_cast<std::byte*>(at);
 }
 
 View::~View() { munmap(base_, bytes_); }
 
-bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges) noexcept {
+bool View::make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges, const Segment& segment) noexcept {
     void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED) return false;
     for (const auto& [position, units] : ranges) {
         const uint64_t offset = uint64_t{position & (units_ - 1)} * UNIT;
-        std::memcpy(static_cast<std::byte*>(copy) + offset, base_ + offset, uint64_t{units} * UNIT);
+        std::byte* to = static_cast<std::byte*>(copy) + offset;
+        if (!populate(to, uint64_t{units} * UNIT)) {
+            munmap(copy, bytes_);
+            return false;
+        }
+        std::memcpy(to, base_ + offset, uint64_t{units} * UNIT);
     }
     mprotect(copy, bytes_, PROT_READ);
     // One step for whoever reads at this moment: before it they see the ring, after it the same bytes in our memory.
     if (mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) != MAP_FAILED) return true;
     munmap(copy, bytes_);
+    // The kernel takes the old mapping away before it finds that it has no memory for the new one. Mapping the ring there
+    // again changes nothing where it is still there, and otherwise gives the readers their bytes back.
+    if (map_payload(segment, base_, MAP_FIXED) == MAP_FAILED) {
+        std::fprintf(stderr, "penstock: the memory of batches that are held is lost (%s); ending\n", std::strerror(errno));
+        std::abort();
+    }
     return false;
 }
 #endif

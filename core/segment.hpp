@@ -36,7 +36,7 @@ class View {
     const std::byte* at(uint32_t position) const { return base_ + uint64_t{position & (units_ - 1)} * UNIT; }
 
     // Ranges (position, units) that are to stay; false when there is no memory for them, and then nothing has changed.
-    bool make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges) noexcept;
+    bool make_private(const std::vector<std::pair<uint32_t, uint32_t>>& ranges, const class Segment& segment) noexcept;
 
    private:
     std::byte* base_ = nullptr;

@@ -99,6 +99,7 @@ void SocketChannel::send_image(uint32_t edge, const ImageSchema& schema, const I
 }
 
 void SocketChannel::send_mark(uint8_t kind, uint32_t edge, int64_t value) {
+    require_room(sizeof(FrameHead));
     FrameHead head;
     head.kind = kind;
     head.edge = edge;

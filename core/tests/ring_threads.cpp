@@ -91,6 +91,13 @@ void run_threads(int seconds, uint64_t seed) {
                 return;
         }
     });
+    std::thread watcher([&] {  // counters may be asked for by any thread, while the reader parks and spins
+        for (uint64_t seen = 0; !all_read.load(); std::this_thread::yield()) {
+            const ConsumerCounts counts = consumer.counts();
+            expect(counts.messages + counts.parks + counts.spins >= seen, "counters run backwards");
+            seen = counts.messages + counts.parks + counts.spins;
+        }
+    });
     std::thread reader([&] { read_until(consumer, checker, handover, seed, all_sent); });
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
     enough = true;
@@ -99,6 +106,7 @@ void run_threads(int seconds, uint64_t seed) {
     reader.join();
     all_read = true;
     releaser.join();
+    watcher.join();
     uint64_t total = 0;
     for (uint32_t i = 0; i < PRODUCERS; i++) {
         expect(checker.taken_from(i) == sent[i], "thread " + std::to_string(i) + " lost messages");

@@ -19,15 +19,18 @@ from hypothesis import strategies as st
 
 from penstock._core import RingSegment
 from penstock.run import kernels
+from penstock.run.channel.growth import GrowthLimits
+from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.memory import in_process_pair, memory_pair
 from penstock.run.channel.protocol import Channel, PeerGone
-from penstock.run.channel.ring import Inbox
 from penstock.run.channel.socket import SocketChannel
 from penstock.run.wire import Frame, Kind, prepare, route_by_key, unpack_batch
 
 EDGES = 100
 WAIT_SECONDS = 20.0  # only a channel that has lost something waits so long
 LONG = 3 * 1024 * 1024 + 7
+NEVER = GrowthLimits(growths_max=0)
+EAGER = GrowthLimits(bytes_max=1 << 20, messages_min=1, obstacles_min=1, looks_between=1)
 
 Pair = tuple[Channel, Channel]
 Channels = Callable[[], contextlib.AbstractContextManager[Pair]]
@@ -46,8 +49,8 @@ def socket_pair() -> Iterator[Pair]:
 
 
 @contextlib.contextmanager
-def ring_pair(capacity: int = 256 * 1024, slots: int = 64) -> Iterator[Pair]:
-    inboxes = [Inbox(RingSegment(capacity, slots=slots), worker, EDGES) for worker in (0, 1)]
+def ring_pair(capacity: int = 256 * 1024, slots: int = 64, limits: GrowthLimits = NEVER) -> Iterator[Pair]:
+    inboxes = [Inbox(RingSegment(capacity, slots=slots), worker, EDGES, limits) for worker in (0, 1)]
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     made: dict[int, Channel] = {}
     caller = threading.Thread(target=lambda: made.update({1: inboxes[1].connect(sockets[1], 0)}))
@@ -73,6 +76,7 @@ def pair_in_memory(make: Callable[[int, int, int], Pair]) -> Iterator[Pair]:
 CHANNELS: dict[str, Channels] = {
     "socket": socket_pair,
     "ring": ring_pair,
+    "ring that grows": lambda: ring_pair(64 * 1024, limits=EAGER),
     "in-process": lambda: pair_in_memory(in_process_pair),
     "in-memory": lambda: pair_in_memory(memory_pair),
 }

@@ -1,8 +1,9 @@
 """Jobs over rings whose workers are killed, again and again, and what is left of them: `killed_jobs.py COUNT SEED`.
 
 Each job is a circle of word counts on three forked worker processes. One of them is killed with SIGKILL: by itself at
-a row, a batch, before it connects or when it says goodbye, or by this process after a random time. The others must end
-within the limit, and say that their peer has gone unless they had finished before it mattered.
+a row, a batch, before it connects, when it says goodbye, or at a step of a switch-over to a larger ring, or by this
+process after a random time. The others must end within the limit, and say that their peer has gone unless they had
+finished before it mattered. Inboxes begin so small that they grow in every job.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock as ps
+from penstock import _core
 from penstock.run import links
-from penstock.run.channel import agreement, socket
+from penstock.run.channel import agreement, inbox, ring, socket
+from penstock.run.channel.growth import GrowthLimits
 from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
 from penstock.run.host import own_identity
@@ -37,7 +40,11 @@ WORKERS = 3
 LINES = 2_000
 LIMIT_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0  # for a peer that never connects; a job has more
-POINTS = ("connect", "row", "batch", "goodbye", "outside")
+GROWS = GrowthLimits(bytes_max=1 << 17, messages_min=1, obstacles_min=1, looks_between=1)
+INBOX_BYTES = 8 * 1024
+# Steps of a switch-over: what the worker that grows does, then what a peer does that follows.
+SWITCH_POINTS = ("next_made", "offered", "before_given_up", "next_taken", "moved", "written_next")
+POINTS = ("connect", "row", "batch", "goodbye", "outside", *SWITCH_POINTS)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,32 @@ def _dataflow(death: Death) -> Dataflow:
     return top.build()
 
 
+def _die_on_the_way(death: Death) -> None:
+    """Let this process die at one of the first times that it reaches a step of a switch-over."""
+    first = 2 if death.point == "next_made" else 1  # the inbox to begin with is made by the same function
+    times_left = Counter({death.point: first + death.at % 3})
+
+    def dies_after(room: object, name: str, point: str) -> None:
+        plain = getattr(room, name)
+
+        def dies(*words: object, **named: object) -> object:
+            answer = plain(*words, **named)
+            times_left[point] -= answer is not False  # a mark or a batch that found no space has not been written
+            if point == death.point and times_left[point] <= 0:
+                _die()
+            if point == "moved" and answer and death.point == "written_next":
+                dies_after(_core, "ring_send_image", "written_next")
+            return answer
+
+        setattr(room, name, dies)
+
+    dies_after(inbox, "_reader", "next_made")
+    dies_after(inbox.Inbox, "_give_up", "before_given_up")
+    dies_after(ring.RingChannel, "invite", "offered")
+    dies_after(ring, "take", "next_taken")
+    dies_after(ring.RingChannel, "_move_to", "moved")
+
+
 def run_job(death: Death) -> Counter[str]:
     """How each worker ended: `finished`, `peer` (gone), `killed`, or the name of another error."""
     dataflow = _dataflow(death)
@@ -122,6 +155,9 @@ def run_job(death: Death) -> Counter[str]:
         worker = Worker(dataflow, deployment, w)
         if w == death.victim and death.point == "connect":
             _die()
+        worker._links._transport = links.Transport("ring", INBOX_BYTES, GROWS)
+        if w == death.victim and death.point in SWITCH_POINTS:
+            _die_on_the_way(death)
         if w == death.victim and death.point == "goodbye":
             worker._links.say_goodbye = lambda listen: _die()  # type: ignore[method-assign] # the moment before
         try:
@@ -166,7 +202,7 @@ def _ending(process: multiprocessing.process.BaseProcess, pipe: Connection) -> s
 def any_death(chance: random.Random) -> Death:
     """A random way to go."""
     # Peers of one that never connects wait for it for a while, so that is the rarest.
-    point = chance.choices(POINTS, weights=(1, 6, 6, 6, 6))[0]
+    point = chance.choices(POINTS, weights=(1, 6, 6, 6, 6, *(3 for _ in SWITCH_POINTS)))[0]
     return Death(chance.randrange(WORKERS), point, chance.randrange(1, 25 if point == "batch" else 600))
 
 

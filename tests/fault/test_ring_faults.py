@@ -62,7 +62,7 @@ def test_mutated_segments_end_in_typed_errors(program: Path) -> None:
 PAIR = """
 import sys
 from penstock._core import RingSegment
-from penstock.run.channel.ring import Inbox
+from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.segment import accept_locally, connect_locally, listen_locally
 from penstock.run.channel.protocol import PeerGone
 import pyarrow as pa

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from penstock._core import NoSharedMemory
-from penstock.run.channel.ring import Inbox, RingChannel
+from penstock.run.channel import socket as socket_room
+from penstock.run.channel.inbox import Inbox
+from penstock.run.channel.ring import RingChannel
 from penstock.run.channel.socket import listen
 from penstock.run.links import Links, WorkerPlace
 from penstock.run.wire import Frame, Kind, unpack_batch
@@ -59,6 +61,21 @@ def test_a_call_that_never_came_delays_what_was_sent_but_does_not_lose_it() -> N
         os.eventfd_read(receiver._inbox.wake_fileno())  # as if the sender had stopped before it wrote it
         (frame,) = heard(receiver)
         assert unpack_batch(frame, BATCH.schema).equals(BATCH)
+
+
+def test_connections_send_at_once_before_the_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    delayed: list[int] = []
+
+    def watched(connection: socket.socket, *words: object, **named: object) -> int:
+        if connection.family == socket.AF_INET:
+            delayed.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return handshake(connection, *words, **named)  # type: ignore[arg-type]
+
+    handshake = socket_room.handshake
+    monkeypatch.setattr(socket_room, "handshake", watched)
+    with two_workers():
+        assert len(delayed) == 2
+        assert all(delayed)
 
 
 @pytest.mark.parametrize("failing", [0, 1])

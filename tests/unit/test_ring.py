@@ -8,6 +8,8 @@ import resource
 import select
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -443,3 +445,34 @@ def test_errors_are_ours_and_pythons() -> None:
     assert issubclass(RingGone, PenstockError)
     assert issubclass(RingGone, ConnectionError)
     assert issubclass(NoSharedMemory, OSError)
+
+
+WITHOUT_MEMORY = """
+import resource
+from penstock._core import RingConsumer, RingProducer, RingSegment
+segment = RingSegment(4 << 20)
+consumer, producer = RingConsumer(segment, pin_ns=0), RingProducer(segment, 1)
+message = bytes(range(256)) * 1024
+while producer.send(0, message, timeout=0.0):
+    pass
+held = consumer.drain()
+assert producer.reserve(0, len(message), 0.0) is None
+producer.notify_space()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))
+assert consumer.arm(), "a consumer that cannot help its producers does not sleep"
+assert consumer.statistics()["evictions"] == 0
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for _ in range(100):
+    consumer.next(0.05)
+    if consumer.statistics()["evictions"]:
+        break
+assert consumer.statistics()["evictions"] == 1
+assert producer.send(0, message, timeout=0.0)
+assert all(bytes(record) == message for record in held)
+"""
+
+
+def test_held_records_that_cannot_move_out_do_not_keep_their_consumer_awake() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from image_strategies import any_batches, cells
 from penstock.errors import InternalError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import SocketChannel
-from penstock.run.wire import BufferFrame, Frame, Kind, WireFault, unpack_batch, write_image
+from penstock.run.wire import HEADER, BufferFrame, Frame, Kind, WireFault, unpack_batch, write_image
 
 EDGES = 8
 HEAD = struct.Struct("<IB3xIIq40x")
@@ -164,6 +164,10 @@ def test_an_outbox_beyond_its_limit_is_our_bug() -> None:
         sender.send_batch(0, numbers(10_000), 0)
     with pytest.raises(InternalError, match=r"worker 1 .* limit of 1000000"):
         sender.send_batch(0, numbers(20_000), 0)
+    for _ in range((1_000_000 - sender.statistics().bytes_waiting) // HEADER.size):
+        sender.send_mark(Kind.CREDIT, 0, 1)
+    with pytest.raises(InternalError, match=r"worker 1 .* limit of 1000000"):
+        sender.send_mark(Kind.CREDIT, 0, 1)
     assert sender.statistics().bytes_waiting <= 1_000_000
     sender.close()
     right.close()

@@ -89,6 +89,15 @@ def test_a_netty_that_does_not_queue_differs_and_one_slow_point_breaks_the_least
     assert "2.5 % (160 KB at 100/s) to 50.0 % over 16 points" in (tmp_path / "turbostream-fig8.md").read_text()
 
 
+@pytest.mark.parametrize("slow", [51.2, 102.4])
+def test_a_ring_size_is_advised_only_if_each_of_its_rings_is_as_good_as_the_best(tmp_path: Path, slow: float) -> None:
+    def one_is_slow(transport: str, case: Case) -> float:
+        return as_published(transport, case) * (1.5 if case.ring_bytes == int(slow * case.size) else 1)
+
+    found = words(made_up(one_is_slow), tmp_path)
+    assert {found[f"a ring of 50 to 100 messages is large enough, {size} KB"] for size in (10, 40)} == {"differs"}
+
+
 def test_without_a_jdk_the_page_says_what_is_missing(tmp_path: Path) -> None:
     def ring_only(transport: str, case: Case) -> float | None:
         return as_published(transport, case) if transport == RING else None

@@ -1,8 +1,8 @@
 """Links: one worker's connections to the others, and the one place where it waits.
 
 Which edge goes to which worker is data; channels, descriptors and epoll stay in here. Workers that can share memory use
-rings, others sockets; which two can is data too (WorkerPlace.machine). A ring's eventfd, the connections whose end says
-that a peer has died, and sockets are descriptors of one epoll.
+rings, others sockets; which two can is data too (WorkerPlace.machine). A ring's eventfd, the connections over which
+larger rings come and whose end says that a peer has died, and sockets are descriptors of one epoll.
 
 A peer that leaves while an edge between us has not ended has died, and that is PeerGone; one that leaves afterwards has
 said goodbye.
@@ -17,15 +17,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from penstock._core import NoSharedMemory, PreparedImage, RingRefused, RingSegment
 from penstock.errors import InvalidInput
 from penstock.run.channel import agreement
+from penstock.run.channel.growth import GrowthLimits
+from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.protocol import Channel, ChannelStatistics, PeerGone
-from penstock.run.channel.ring import Inbox, RingChannel
+from penstock.run.channel.ring import RingChannel
 from penstock.run.channel.segment import listen_locally
 from penstock.run.channel.socket import SocketChannel, accept, connect
 from penstock.run.wire import Frame, Kind
@@ -53,7 +55,8 @@ class Transport:
     """How workers of one machine speak: `auto` (rings where there is memory), `ring` (or fail), or `socket`."""
 
     kind: str = "auto"
-    inbox_bytes: int = 1 << 20
+    inbox_bytes: int = 1 << 20  # to begin with
+    growth: GrowthLimits = field(default_factory=GrowthLimits)
 
 
 class Links:
@@ -80,7 +83,9 @@ class Links:
         self._watched: set[int] = set()  # descriptors that the worker itself wants to hear of
         self._inbox: Inbox | None = None
         self._rings: dict[int, RingChannel] = {}  # by worker
-        self._alive: dict[int, RingChannel] = {}  # by the connection whose end says that the peer has died
+        self._alive: dict[
+            int, RingChannel
+        ] = {}  # by the connection over which the peer's rings come, until it has died
         self._dead: set[int] = set()  # workers whose connection has ended
         self.notes: list[str] = []  # why workers of one machine do not share memory
 
@@ -130,7 +135,7 @@ class Links:
         try:
             listener = listen_locally(key, self._me)
             segment = RingSegment(self._transport.inbox_bytes, producers=max(PRODUCERS_MIN, peers))
-            self._inbox = Inbox(segment, self._me, self._edges)
+            self._inbox = Inbox(segment, self._me, self._edges, self._transport.growth)
         except (NoSharedMemory, RingRefused, OSError) as error:
             if listener is not None:
                 listener.close()
@@ -263,7 +268,8 @@ class Links:
             elif descriptor in self._watched:
                 called = True
             elif descriptor in self._alive:
-                self._hung_up(self._alive.pop(descriptor), frames)
+                if not self._alive[descriptor].hear():
+                    self._hung_up(self._alive.pop(descriptor), frames)
             else:
                 self._look(frames)
         return frames, called
@@ -299,6 +305,8 @@ class Links:
             self._inbox.settle()
         while self._look(frames):
             pass  # at most a ring's worth: the writer is gone, and others wait for space
+        channel.follow()
+        self._count(channel.peer, channel.take(), frames)
         if channel.peer not in self._gone:
             self._part_from(channel.peer)
 

@@ -18,8 +18,9 @@ import socket
 from collections.abc import Callable
 
 from penstock._core import NoSharedMemory, RingFault, RingRefused
+from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.ring import Inbox, RingChannel
+from penstock.run.channel.ring import RingChannel
 from penstock.run.channel.segment import accept_locally, connect_locally
 from penstock.run.channel.socket import HANDSHAKE_SECONDS, read_exactly
 

@@ -6,27 +6,26 @@ it lies; its space is free again when the last reference to the batch goes. Send
 does not take waits here, as a prepared image that has not been written, and the peer writes our eventfd when space
 comes free.
 
-A worker registers the inbox's eventfd and the peers' connections, whose end says that they have died, with the epoll
-in which it waits for sockets too. `fileno` stands for all of them together, as one descriptor that is level-triggered
-as a socket is; it is an epoll of its own, which costs one more step for each wake-up, and is made when asked for.
+A worker registers the inbox's eventfd and the peers' connections, over which larger rings are offered and whose end
+says that they have died, with the epoll in which it waits for sockets too. `fileno` stands for all of them together, as
+one descriptor that is level-triggered as a socket is; it is an epoll of its own, which costs one more step for each
+wake-up, and is made when asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
+import logging
 import socket
-from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock import _core
 from penstock._core import (
-    ImageFault,
+    NoSharedMemory,
     PreparedImage,
-    RingConsumer,
     RingFault,
     RingFrame,
     RingGone,
@@ -34,154 +33,52 @@ from penstock._core import (
     RingRefused,
     RingSegment,
 )
+from penstock.run.channel.outbox import Image, Item, Mark, Move, Outbox, Part
 from penstock.run.channel.protocol import ChannelStatistics, PeerGone
-from penstock.run.channel.segment import exchange
+from penstock.run.channel.segment import offer, take
+from penstock.run.channel.socket import OUTBOX_BYTES_MAX
 from penstock.run.wire import BODY_BYTES_MAX, HEADER, Frame, Kind, WireFault, codec_of, pack
 
-FRAMES_PER_LOOK = 256
+if TYPE_CHECKING:
+    from penstock.run.channel.inbox import Inbox
 
+OFFERS_PER_LOOK = 8
 
-class Inbox:
-    """A worker's ring, shared by the channels to all workers of its node."""
-
-    def __init__(self, segment: RingSegment, worker: int, edges: int) -> None:
-        self.worker = worker
-        self.segment = segment
-        self._edges = edges
-        self._consumer = RingConsumer(segment, message_max=BODY_BYTES_MAX + HEADER.size)
-        self._channels: dict[int, RingChannel] = {}
-        self._epoll: select.epoll | None = None
-        self._closed = False
-        self._consumer.arm()
-
-    def connect(self, connection: socket.socket, peer: int) -> RingChannel:
-        """A channel to the worker at the other end: both inboxes change hands over the connection."""
-        theirs = exchange(connection, self.segment)
-        channel = RingChannel(self, peer, connection, theirs)
-        connection.setblocking(False)
-        self._consumer.wake_for_space(peer, theirs.wake_fileno())
-        self._channels[peer] = channel
-        if self._epoll is not None:
-            self._epoll.register(channel.connection_fileno(), select.EPOLLIN | select.EPOLLRDHUP)
-        return channel
-
-    def wake_fileno(self) -> int:
-        """Readable when something has come or space has come free; says nothing of dead peers."""
-        return self.segment.wake_fileno()
-
-    def fileno(self) -> int:
-        """The descriptor to poll for everything that concerns this inbox."""
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self._epoll.register(self.wake_fileno(), select.EPOLLIN)
-            for channel in self._channels.values():
-                self._epoll.register(channel.connection_fileno(), select.EPOLLIN | select.EPOLLRDHUP)
-        return self._epoll.fileno()
-
-    def look(self) -> bool:
-        """Hand what has arrived to its channels, and leave the descriptor readable when there is more; whether so."""
-        consumer = self._consumer
-        consumer.disarm()
-        try:
-            frames = _core.ring_take_frames(consumer, self._edges, FRAMES_PER_LOOK)
-        except (ImageFault, RingFault) as error:
-            msg = f"a worker of this machine wrote what is no frame into worker {self.worker}'s ring: {error}"
-            raise WireFault(msg) from error
-        for frame in frames:
-            channel = self._channels.get(frame.producer)
-            if channel is not None:
-                channel.arrived(frame)
-        if not consumer.arm():
-            consumer.signal()
-        return len(frames) == FRAMES_PER_LOOK
-
-    def call_again(self) -> None:
-        """Keep the descriptor readable: there is more to take."""
-        self._consumer.signal()
-
-    def settle(self) -> None:
-        """Step over what dead workers left unfinished, and free their places."""
-        self._consumer.departed()
-
-    def statistics(self) -> dict[str, int]:
-        """Counters of the ring since it was made."""
-        return self._consumer.statistics()
-
-    def leave(self, channel: RingChannel) -> None:
-        """Forget a channel that is being closed."""
-        if self._channels.pop(channel.peer, None) is not None and not self._closed:
-            self._consumer.wake_for_space(channel.peer, -1)
-            if self._epoll is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    self._epoll.unregister(channel.connection_fileno())
-
-    def close(self) -> None:
-        """Close the inbox; peers that write to it hear of it. Batches that are held stay readable."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close()
-            del self._consumer, self.segment  # what is held of it lives on
-            if self._epoll is not None:
-                self._epoll.close()
-
-
-class Mark(NamedTuple):
-    """A frame without a body that waits."""
-
-    kind: Kind
-    edge: int
-    value: int
-
-    @property
-    def size(self) -> int:
-        """Bytes that wait with it."""
-        return HEADER.size
-
-
-class Image(NamedTuple):
-    """A batch that waits, not yet written."""
-
-    edge: int
-    image: PreparedImage
-    value: int
-
-    @property
-    def size(self) -> int:
-        """Bytes that wait with it."""
-        return HEADER.size + self.image.size
-
-
-class Part(NamedTuple):
-    """A piece of a frame that is longer than a record may be."""
-
-    edge: int
-    bytes: memoryview
-    whole: int
-    is_first: bool
-    is_last: bool
-
-    @property
-    def size(self) -> int:
-        """Bytes that wait with it."""
-        return len(self.bytes)
+log = logging.getLogger(__name__)
 
 
 class RingChannel:
     """One end of a connection between two workers of one node."""
 
-    def __init__(self, inbox: Inbox, peer: int, connection: socket.socket, theirs: RingSegment) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        peer: int,
+        connection: socket.socket,
+        theirs: RingSegment,
+        outbox_bytes_max: int = OUTBOX_BYTES_MAX,
+    ) -> None:
         self.peer = peer
         self._inbox = inbox
         self._connection = connection
-        self._producer = RingProducer(theirs, inbox.worker)
-        self._image_max = theirs.part_bytes_max - HEADER.size
-        self._part_max = theirs.part_bytes_max
-        self._waiting: deque[Mark | Image | Part] = deque()
-        self._waiting_bytes = 0
+        self._waiting = Outbox(peer, outbox_bytes_max)
+        self._sent = self._blocked_ns = 0  # through rings that the peer has left
+        self._write_to(theirs, RingProducer(theirs, inbox.worker))
         self._arrived: list[RingFrame] = []
-        self._ended = self._ending = False
+        self._early: list[RingFrame] = []  # through our next ring, while this peer's mark is still to be read
+        self._behind = self._has_hung_up = False
+        self._ended = self._ending = self._said_end = False
         self._closed: ChannelStatistics | None = None
         self._received = self._frames = 0
+
+    def _write_to(self, segment: RingSegment, producer: RingProducer) -> None:
+        self._producer = producer
+        self._epoch = segment.epoch
+        self._image_max = segment.part_bytes_max - HEADER.size
+        self._part_max = segment.part_bytes_max
+        self.peer_wake = segment.wake_fileno()  # open as long as the producer holds the segment
+
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Write rows into the peer's ring, or keep them until there is space; the bytes that both ends count."""
@@ -194,14 +91,14 @@ class RingChannel:
         if size > self._image_max:
             self._send_long(edge, image, origin_ns)
         elif self._waiting:
-            self._keep(Image(edge, image, origin_ns))
+            self._waiting.put(Image(edge, image, origin_ns))
         else:
             try:
                 taken = _core.ring_send_image(self._producer, edge, image, origin_ns)
             except (RingGone, RingRefused, RingFault) as error:
                 raise self._gone(error) from error
             if not taken:
-                self._keep(Image(edge, image, origin_ns))
+                self._waiting.put(Image(edge, image, origin_ns))
                 self.flush()
         return size
 
@@ -214,7 +111,7 @@ class RingChannel:
                     return
             except (RingGone, RingRefused, RingFault) as error:
                 raise self._gone(error) from error
-        self._keep(Mark(kind, edge, value))
+        self._waiting.put(Mark(kind, edge, value))
         if len(self._waiting) == 1:
             self.flush()
 
@@ -224,22 +121,125 @@ class RingChannel:
         while self._waiting:
             item = self._waiting[0]
             if self._try(item):
-                self._waiting.popleft()
-                self._waiting_bytes -= item.size
-            elif asked:
-                return False
-            else:  # ask to be told, then look once more: the space may have come in between
+                self._waiting.take_first()
+                asked = asked and not isinstance(item, Move)  # nobody has asked for space in the next ring yet
+            elif not asked:  # ask to be told, then look once more: the space may have come in between
                 self._producer.notify_space()
                 asked = True
+            elif not self._take_offers():
+                return False
         return self._flush_end()
+
+    def _send_long(self, edge: int, image: PreparedImage, origin_ns: int) -> None:
+        """A frame that is longer than one record may be goes in parts, which the peer puts together."""
+        if image.size > BODY_BYTES_MAX:
+            msg = f"a batch of {image.size} bytes is to be sent; the limit is {BODY_BYTES_MAX}"
+            raise WireFault(msg)
+        self._waiting.require_room(HEADER.size + image.size)
+        for part in self._parts(edge, image, origin_ns):
+            self._waiting.put(part)
+        self.flush()
+
+    def _parts(self, edge: int, image: PreparedImage, origin_ns: int) -> Iterator[Part]:
+        whole = HEADER.size + image.size
+        written = memoryview(bytearray(whole))
+        written[: HEADER.size] = pack(Kind.DATA, edge, image.rows, origin_ns, image.size)
+        image.write_into(written[HEADER.size :])
+        for at in range(0, whole, self._part_max):
+            piece = written[at : at + self._part_max]
+            yield Part(edge, piece, whole, at == 0, at + len(piece) == whole)
+
+    def _try(self, item: Item) -> bool:
+        try:
+            match item:
+                case Image(edge, image, value):
+                    return _core.ring_send_image(self._producer, edge, image, value)
+                case Mark(kind, edge, value):
+                    return _core.ring_send_mark(self._producer, kind, edge, value)
+                case Part(edge, piece, whole, is_first, is_last):
+                    return self._producer.send_part(edge, piece, whole, first=is_first, last=is_last, timeout=0.0)
+                case Move(segment, producer):
+                    return self._move_to(segment, producer)
+        except (RingGone, RingRefused, RingFault) as error:
+            raise self._gone(error) from error
+
+    def _flush_end(self) -> bool:
+        if self._ending:
+            try:
+                if not self._producer.send_end(0.0):
+                    self._producer.notify_space()
+                    if not self._producer.send_end(0.0):  # the space may have come in between
+                        return False
+            except (RingGone, RingRefused, RingFault) as error:
+                self._ending = False
+                raise self._gone(error) from error
+            self._ending = False
+            self._said_end = True
+        return True
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for space in the peer's ring."""
+        return bool(self._waiting) or self._ending
+
+    def end_sending(self) -> None:
+        """Close our direction; the peer reads what was sent, then the end."""
+        self._ending = True
+        with contextlib.suppress(PeerGone):  # the peer may have closed first
+            self.flush()
+
+    # -- following the peer's inbox, when it grows -------------------------------------------------------------------
+
+    def hear(self) -> bool:
+        """Follow the peer's inbox where it has grown; False when the peer has gone."""
+        with contextlib.suppress(PeerGone):  # its connection says so too
+            if self._take_offers():
+                self.flush()
+        return not self._has_hung_up
+
+    def _take_offers(self) -> bool:
+        """Take the next ring that the peer offers; whether there was one that we move to."""
+        self._has_hung_up = False
+        for _ in range(OFFERS_PER_LOOK):
+            try:
+                segment = take(self._connection, self._epoch + 1)
+                if self._said_end or self._closed is not None:
+                    continue  # nothing more is written to either
+                self._waiting.put_move(Move(segment, RingProducer(segment, self._inbox.worker)))
+            except BlockingIOError:
+                return False
+            except (RingRefused, RingFault, RingGone, NoSharedMemory) as error:
+                log.warning("worker %d stays with worker %d's former ring: %s", self._inbox.worker, self.peer, error)
+            except OSError:
+                self._has_hung_up = True
+                return False
+            else:
+                return True
+        return False
+
+    def _move_to(self, segment: RingSegment, producer: RingProducer) -> bool:
+        """Say in the ring so far that we go on in the next one; False where it has no space for that."""
+        left = self._producer
+        if not left.send_moved(0.0):
+            return False
+        counts = left.statistics()
+        self._sent += counts["bytes"]
+        self._blocked_ns += counts["blocked_ns"]
+        self._inbox.wake_for_space(self.peer, segment.wake_fileno())  # before the descriptor that it had is closed
+        self._write_to(segment, producer)
+        left.close()
+        return True
+
+    # -- receiving ---------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Frame]:
         """Frames that have arrived from this peer; PeerGone after the last one of a peer that has left."""
         self._inbox.look()
-        if not self._arrived and not self._ended and self._has_hung_up():
+        if not self._arrived and not self._ended and not self.hear():
             self._inbox.settle()
             while self._inbox.look():
                 pass  # what it published before it died
+            self.follow()
             if not self._arrived:
                 raise self._gone(None)
         if self._ended:
@@ -267,22 +267,54 @@ class RingChannel:
         """Take a frame of this peer from the inbox."""
         if frame.is_end:
             self._ended = True
+            self._behind = False  # nothing more comes through either ring
             return
         self._received += frame.bytes
         self._arrived.append(frame)
+
+    def invite(self, segment: RingSegment) -> None:
+        """Offer our next ring to the peer, which writes to the one before until it says that it has moved."""
+        if self._ended:
+            return
+        self._behind = True
+        self._inbox.wake_for_space(self.peer, self.peer_wake)
+        try:
+            offer(self._connection, segment)
+        except ConnectionError:
+            return  # it has gone, which its connection says too
+        except OSError as error:  # it stays where it is
+            log.warning(
+                "worker %d could not be offered worker %d's next ring: %s", self.peer, self._inbox.worker, error
+            )
+
+    def arrived_next(self, frame: RingFrame) -> None:
+        """Take a frame of this peer from the inbox's next ring, behind everything from the ring before."""
+        if self._behind:
+            self._early.append(frame)
+        else:
+            self.arrived(frame)
+
+    def follow(self) -> None:
+        """The peer has moved, or died: nothing more comes through the ring before."""
+        self._behind = False
+        early, self._early = self._early, []
+        for frame in early:
+            self.arrived(frame)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the peer may still write to the inbox's ring before this one."""
+        return self._behind
+
+    # -- both ways ---------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """The descriptor to poll; the inbox's, which all channels of this worker share."""
         return self._inbox.fileno()
 
     def connection_fileno(self) -> int:
-        """The descriptor whose end says that the peer has gone."""
+        """The descriptor over which larger rings come, and whose end says that the peer has gone."""
         return self._connection.fileno()
-
-    @property
-    def wants_write(self) -> bool:
-        """Whether something waits for space in the peer's ring."""
-        return bool(self._waiting) or self._ending
 
     def statistics(self) -> ChannelStatistics:
         """Counters since the channel was opened."""
@@ -290,14 +322,12 @@ class RingChannel:
             return self._closed
         counts = self._producer.statistics()
         return ChannelStatistics(
-            counts["bytes"], self._received, self._frames, self._waiting_bytes, counts["blocked_ns"]
+            self._sent + counts["bytes"],
+            self._received,
+            self._frames,
+            self._waiting.bytes,
+            self._blocked_ns + counts["blocked_ns"],
         )
-
-    def end_sending(self) -> None:
-        """Close our direction; the peer reads what was sent, then the end."""
-        self._ending = True
-        with contextlib.suppress(PeerGone):  # the peer may have closed first
-            self.flush()
 
     def close(self) -> None:
         """Give the connection up; what waits is lost."""
@@ -308,61 +338,6 @@ class RingChannel:
             self._producer.close()
             del self._producer  # and with it the peer's segment
             self._connection.close()
-
-    def _keep(self, item: Mark | Image | Part) -> None:
-        self._waiting.append(item)
-        self._waiting_bytes += item.size
-
-    def _send_long(self, edge: int, image: PreparedImage, origin_ns: int) -> None:
-        """A frame that is longer than one record may be goes in parts, which the peer puts together."""
-        if image.size > BODY_BYTES_MAX:
-            msg = f"a batch of {image.size} bytes is to be sent; the limit is {BODY_BYTES_MAX}"
-            raise WireFault(msg)
-        for part in self._parts(edge, image, origin_ns):
-            self._keep(part)
-        self.flush()
-
-    def _parts(self, edge: int, image: PreparedImage, origin_ns: int) -> Iterator[Part]:
-        whole = HEADER.size + image.size
-        written = memoryview(bytearray(whole))
-        written[: HEADER.size] = pack(Kind.DATA, edge, image.rows, origin_ns, image.size)
-        image.write_into(written[HEADER.size :])
-        for at in range(0, whole, self._part_max):
-            piece = written[at : at + self._part_max]
-            yield Part(edge, piece, whole, at == 0, at + len(piece) == whole)
-
-    def _try(self, item: Mark | Image | Part) -> bool:
-        try:
-            match item:
-                case Image(edge, image, value):
-                    return _core.ring_send_image(self._producer, edge, image, value)
-                case Mark(kind, edge, value):
-                    return _core.ring_send_mark(self._producer, kind, edge, value)
-                case Part(edge, piece, whole, is_first, is_last):
-                    return self._producer.send_part(edge, piece, whole, first=is_first, last=is_last, timeout=0.0)
-        except (RingGone, RingRefused, RingFault) as error:
-            raise self._gone(error) from error
-
-    def _flush_end(self) -> bool:
-        if self._ending:
-            try:
-                if not self._producer.send_end(0.0):
-                    self._producer.notify_space()
-                    if not self._producer.send_end(0.0):  # the space may have come in between
-                        return False
-            except (RingGone, RingRefused, RingFault) as error:
-                self._ending = False
-                raise self._gone(error) from error
-            self._ending = False
-        return True
-
-    def _has_hung_up(self) -> bool:
-        try:
-            return self._connection.recv(1) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
 
     def _gone(self, error: BaseException | None) -> PeerGone:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))

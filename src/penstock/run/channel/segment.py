@@ -5,10 +5,12 @@ a process of the same user that has proved to hold that key. So nothing can be l
 else can ask for one. Names under /dev/shm were rejected: they outlive killed processes, and Python's resource tracker
 unlinks them under living ones.
 
-The connection stays open. It carries nothing more, but its end says that the other process has gone.
+The connection stays open. Over it come the larger rings of an inbox that grows (inbox.py), and its end says that the
+other process has gone.
 
 Sizes follow the paper's finding (003, section VI) that a ring should hold 50 to 100 messages; more is only footprint in
-the cache (1 to 4 MB did best here, docs/decisions/0014-ring.md).
+the cache (1 to 4 MB did best here, docs/decisions/0014-ring.md). Here are the sizes to begin with; growth.py has those
+that the messages themselves ask for.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from penstock._core import RingRefused, RingSegment
+from penstock._core import NoSharedMemory, RingRefused, RingSegment
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.socket import HANDSHAKE_SECONDS, handshake
 
@@ -107,9 +109,12 @@ def take(connection: socket.socket, epoch: int) -> RingSegment:
     """The segment that the other end offers, checked; one of another epoch is refused."""
     data, descriptors, flags, _ = socket.recv_fds(connection, _OFFER.size, 2, socket.MSG_CMSG_CLOEXEC)
     try:
-        if len(data) != _OFFER.size or len(descriptors) != 2 or flags & socket.MSG_CTRUNC:
-            msg = f"worker's offer of a segment broke off after {len(data)} bytes and {len(descriptors)} descriptors"
+        if len(data) != _OFFER.size:
+            msg = f"worker's offer of a segment broke off after {len(data)} bytes"
             raise PeerGone(msg)
+        if len(descriptors) != 2 or flags & socket.MSG_CTRUNC:
+            msg = f"{len(descriptors)} of a segment's 2 descriptors could be taken; raise the limit on open files"
+            raise NoSharedMemory(msg)
         magic, offered, _ = _OFFER.unpack(data)
         if magic != _MAGIC:
             msg = "the peer offers something that is no segment; run the same build everywhere"

@@ -41,7 +41,7 @@ class SocketChannel:
     ) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _send_at_once(connection)
             _keep_alive(connection)
         self.peer = peer
         self._socket = connection
@@ -60,8 +60,7 @@ class SocketChannel:
         except _core.ImageFault as error:
             raise WireFault(str(error)) from error
         except _core.OutboxFull as error:
-            msg = f"worker {self.peer} is sent more than its credits allow: {error}"
-            raise InternalError(msg) from error
+            raise self._overfull(error) from error
         return image.size
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
@@ -70,6 +69,8 @@ class SocketChannel:
             self._core.send_mark(kind, edge, value)
         except ConnectionError as error:
             raise self._gone(error) from error
+        except _core.OutboxFull as error:
+            raise self._overfull(error) from error
 
     def flush(self) -> bool:
         """Push out what waits; True when nothing waits any more."""
@@ -121,12 +122,15 @@ class SocketChannel:
         self._core.clear()
         self._socket.close()
 
+    def _overfull(self, error: BaseException) -> InternalError:
+        return InternalError(f"worker {self.peer} is sent more than its credits allow: {error}")
+
     def _gone(self, error: BaseException | None) -> PeerGone:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
 
 
 def _send_at_once(connection: socket.socket) -> None:
-    """Let small messages go before the peer has acknowledged the last: a handshake of them took 40 ms and more."""
+    """Let no small write wait for the answer to the one before: agreeing on rings took 40 ms that way."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -150,8 +154,8 @@ def listen(host: str) -> socket.socket:
 def connect(address: tuple[str, int], me: int, peer: int, key: bytes) -> socket.socket:
     """A connection to a worker that has proved to hold the job's key."""
     connection = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
-    _send_at_once(connection)
     try:
+        _send_at_once(connection)
         if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at {address[0]}:{address[1]} is not worker {peer}"
             raise PeerGone(msg)
@@ -165,8 +169,8 @@ def accept(listener: socket.socket, me: int, key: bytes) -> tuple[socket.socket,
     """The next connection and its worker, or None when whoever knocked does not hold the job's key."""
     connection, _ = listener.accept()
     connection.settimeout(HANDSHAKE_SECONDS)
-    _send_at_once(connection)
     try:
+        _send_at_once(connection)
         return connection, handshake(connection, me, key, first=False)
     except (OSError, PeerGone):
         connection.close()
