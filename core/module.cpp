@@ -8,7 +8,8 @@ void bind_warm_start(nanobind::module_&);
 namespace penstock {
 void bind_image(nanobind::module_&);
 void bind_kernels(nanobind::module_&);
-void bind_timer(nanobind::module_&);
+void bind_rate(nanobind::module_&);
+void bind_waiting(nanobind::module_&);
 void bind_socket(nanobind::module_&);
 void bind_region(nanobind::module_&);
 void bind_ring(nanobind::module_&);
@@ -23,7 +24,8 @@ NB_MODULE(_core, module) {
     bind_warm_start(module);
     penstock::bind_image(module);
     penstock::bind_kernels(module);
-    penstock::bind_timer(module);
+    penstock::bind_rate(module);
+    penstock::bind_waiting(module);
     penstock::bind_socket(module);
     penstock::bind_region(module);
     penstock::bind_ring(module);

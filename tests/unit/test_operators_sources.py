@@ -213,7 +213,7 @@ def test_rate_without_rows_is_endless() -> None:
     source = io.rate(10)
     assert not source.bounded
     task, out = opened(source.build), Recorder()
-    assert task.poll(0, out) == Polled()
     assert task.poll(0, out) == Polled(wait_until_us=100_000)
-    assert task.poll(100_000, out) == Polled()
+    assert task.poll(50_000, out) == Polled(wait_until_us=100_000)
+    assert task.poll(100_000, out) == Polled(wait_until_us=200_000)
     assert [value for _, value in out.rows()] == [0, 1]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock._core import NoSharedMemory, PreparedImage, RingRefused, RingSegment
+from penstock._core import NoSharedMemory, PreparedImage, RingRefused, RingSegment, epoll_wait_ns
 from penstock.errors import InvalidInput
 from penstock.run.channel import agreement
 from penstock.run.channel.growth import GrowthLimits
@@ -35,6 +35,7 @@ from penstock.run.wire import Frame, Kind
 CONNECT_SECONDS = 30.0
 KNOCK_SECONDS = 1.0
 PRODUCERS_MIN = 64  # places in an inbox
+LOOK_ANYWAY_SECONDS = 0.05  # of waiting in vain
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,9 @@ class Links:
         self._by_descriptor: dict[int, SocketChannel] = {}
         self._gone: set[int] = set()
         self._epoll = select.epoll()
+        self._epoll_fileno = self._epoll.fileno()
         self._watched: set[int] = set()  # descriptors that the worker itself wants to hear of
+        self._in_vain = 0.0  # seconds of waiting since something came
         self._inbox: Inbox | None = None
         self._rings: dict[int, RingChannel] = {}  # by worker
         self._alive: dict[
@@ -254,10 +257,15 @@ class Links:
         """Frames that have arrived and whether a watched descriptor is readable, after at most so many seconds."""
         frames: list[Frame] = []
         called = False
-        events = self._epoll.poll(seconds)
-        if seconds and not events:
+        events = epoll_wait_ns(self._epoll_fileno, int(seconds * 1e9))
+        if events:
+            self._in_vain = 0.0
+        else:
             # A peer that was stopped between taking our flag down and calling us keeps the others from calling, too.
-            self._look(frames)
+            self._in_vain += seconds
+            if self._in_vain >= LOOK_ANYWAY_SECONDS:
+                self._in_vain = 0.0
+                self._look(frames)
         for descriptor, event in events:
             channel = self._by_descriptor.get(descriptor)
             if channel is not None:

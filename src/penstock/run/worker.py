@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from penstock._core import PreparedImage
 from penstock.errors import PenstockError
-from penstock.run.alarm import Alarm
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.segment import inbox_bytes
 from penstock.run.contract import Interrupted, SourceTask, Task, TaskContext
@@ -111,7 +110,6 @@ class Worker:
         self._outputs += [self._outputs_of(t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
         self._is_sink = [spec.role == "sink" for spec in self._specs]
         self._sleeps = [type(task).wake_at is not Task.wake_at for task in self._tasks]
-        self._alarm = Alarm()
         self._deep = 0  # tasks that have called each other directly
         self._task_settings = dict(task_settings or {})
         self._owed: dict[int, int] = {}  # machine edge -> bytes taken whose credit has not gone back yet
@@ -155,7 +153,6 @@ class Worker:
                 with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
                     task.close()
             self._links.close()
-            self._alarm.close()
             listener.close()
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
@@ -233,7 +230,6 @@ class Worker:
                     )
                 )
             self._machine.wants_wake(t, task.wake_at())
-        self._links.watch(self._alarm.fileno())
         self._report_at_us = self.meters.started_us + int(settings.interval_s * 1e6)
 
     def _loop(self) -> None:
@@ -364,8 +360,7 @@ class Worker:
             frames, called = self._links.wait(0.0)
         else:
             self.meters.switch(self.meters.waiting)
-            with self._alarm.within(seconds):
-                frames, called = self._links.wait(seconds)
+            frames, called = self._links.wait(seconds)
             self.meters.switch(self.meters.loop)
         self._look_at_us = self._now_us() + LOOK_EVERY_US
         for frame in frames:
