@@ -31,6 +31,7 @@ from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered, balance_rows
 from penstock.run.outputs import OutStream, Packet, TaskOutputs, out_streams
+from penstock.run.region.membership import asked_scale
 from penstock.run.region.slices import SliceCarrier, SliceOutputs
 from penstock.run.region.tasks import SplitterOutputs, splitters_in
 from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
@@ -58,7 +59,7 @@ class Control(Protocol):
         """Readable when a command waits."""
 
     def commands(self) -> list[str]:
-        """Commands that wait: `stop` (drain and end) or `cancel` (end now)."""
+        """Commands that wait: `stop` (drain and end), `cancel` (end now) or `scale COUNT REGION`."""
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log; must not block."""
@@ -390,6 +391,10 @@ class Worker:
         if command == "cancel":
             msg = f"worker {self._me} was cancelled"
             raise Cancelled(msg)
+        if (scale := asked_scale(command)) is not None:
+            for splitter in splitters_in(self._tasks):
+                splitter.scale(*scale)
+            return
         self._stopping = True
         self._stop_sources()
 

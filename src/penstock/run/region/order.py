@@ -105,6 +105,15 @@ class Splitter:
         self._next += 1
         return Slice(self._next - 1, replica, start, length)
 
+    def closing(self, replicas: Sequence[int]) -> list[Slice]:
+        """An empty slice for every replica, behind all others: whatever is lost before its end leaves a gap before it.
+
+        The merger then holds slices at its end, and says so. Only the closing slices themselves can go unmissed.
+        """
+        found = [Slice(self._next + i, replica, 0, 0) for i, replica in enumerate(replicas)]
+        self._next += len(found)
+        return found
+
     def set_lengths(self, rows: Mapping[int, int]) -> None:
         """Slices of so many rows from the next one on, instead of lengths in proportion to weight."""
         self._given = dict(rows)

@@ -17,12 +17,15 @@ bound. Weights are then the minimax of predicted utilisation, weight over capaci
   costs throughput, which is seen, and the next one waits until that cost is at most `probe_cost` of the time.
 - When a probe finds that one has become much faster than any buffer could pretend, all that were about as slow as it
   are probed together: what had slowed them was most likely the same.
+- One that joins a region that others have been read in begins with a tenth of what the middle one of them can do, and
+  gets `grow` times as much with every sample until it blocks: if it is slow, that costs one sample of little.
 - From 32 connections on, replicas of about one capacity are reported as clusters.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,6 +60,7 @@ ALIKE = 2.0  # replicas at most so many times as fast as the probed one was
 PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
 AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
+JOINING = 0.1  # of the median capacity: where one begins that joins
 MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
 
 
@@ -67,6 +71,7 @@ class _Replica:
     last_full: int = 0  # number of the sample
     streak: int = 0  # samples in a row in which it was full
     last_probed: int = 0
+    joined: int | None = None  # number of the sample, where others had been read before it came
 
 
 class Knee:
@@ -97,7 +102,7 @@ class Knee:
     def decide(self, sample: Sample) -> Decision:
         """Read those that blocked, raise those that did not, probe, and weigh by capacity."""
         self._sample += 1
-        self._replicas = {r: self._replicas.get(r) or _Replica() for r in sample.replicas}
+        self._follow_members(sample.replicas)
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
         blocking = dict(zip(sample.replicas, rates, strict=True))
         taken = self._taken(sample)
@@ -107,6 +112,15 @@ class Knee:
         self._probe(full, sum(taken.values()))
         weights = self._allocate(sample.replicas)
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
+
+    def _follow_members(self, replicas: Sequence[int]) -> None:
+        """Those that are new begin low where the others are known; those that are gone are forgotten."""
+        if tuple(replicas) == tuple(self._replicas):
+            return
+        known = any(self._replicas[r].measured for r in replicas if r in self._replicas)
+        joined = self._sample if known else None
+        self._replicas = {r: self._replicas.get(r) or _Replica(joined=joined) for r in replicas}
+        self._usual = 0.0  # what was usual for others is no measure of what a probe costs these
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +183,7 @@ class Knee:
             pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
             self._pause_until = min(self._sample + PAUSE_MAX, pause)
             return
-        self._usual += (flow - self._usual) / MEAN_SAMPLES
+        self._usual += (flow - self._usual) / MEAN_SAMPLES if self._usual else flow
         if not all(replica.measured for replica in self._replicas.values()):
             return  # those that have not been read grow with every sample, and that is probe enough
         candidates = [r for r in self._replicas if r not in full and self._may_be_faster(r)]
@@ -216,11 +230,11 @@ class Knee:
     def _assumed(self, r: int) -> float:
         """The capacity to weigh by: a reading, a guess for one that has not led yet, a little more for the probed."""
         replica, best = self._replicas[r], self._best()
-        known = max((x.capacity for x in self._replicas.values() if x.measured), default=0.0)
-        if not known:
+        known = [x.capacity for x in self._replicas.values() if x.measured]
+        if not any(known):
             return 1.0
         if not replica.measured:
-            return self._growth * max(replica.capacity, known)
+            return min(self._growth * max(replica.capacity, *known), self._risen(replica, known))
         capacity = max(replica.capacity, 1e-9 * best)
         if r not in self._probed:
             return capacity
@@ -229,6 +243,13 @@ class Knee:
         # One that took nothing while it was read would stay at nothing, however high the ladder.
         raised = max(replica.capacity, best / UNITS) * ladder[min(self._probed[r], len(ladder) - 1)]
         return min(raised, best) if slow else raised
+
+    def _risen(self, replica: _Replica, known: Sequence[float]) -> float:
+        """How far one that joined has risen by now, from a tenth of the middle one."""
+        if replica.joined is None:
+            return math.inf
+        middle = max(statistics.median(known), max(known) / UNITS)
+        return float(JOINING * middle * self._grow ** (self._sample - replica.joined))
 
     def _allocate(self, replicas: Sequence[int]) -> Weights:
         """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed."""
