@@ -152,13 +152,13 @@ def test_who_comes_back_is_shown_what_was_counted_since() -> None:
     assert not doctest.testmod(membership).failed
     members = Membership(2, 2)
     members.ask(1)
-    assert members.follow((1.0, 5.0), (10.0, 50.0))
-    assert not members.follow((2.0, 6.0), (20.0, 55.0))
+    assert members.follow([(1.0, 10.0, 0.5), (5.0, 50.0, 2.0)])
+    assert not members.follow([(2.0, 20.0, 1.0), (6.0, 55.0, 2.5)])
     members.ask(2)
     assert members.changes
-    assert members.follow((3.0, 7.0), (30.0, 60.0))
-    sample = members.sample(4.0, (3.5, 7.25), (40.0, 61.0))
-    assert (sample.blocked_s, sample.sent) == ((3.5, 0.25), (40.0, 1.0))
+    assert members.follow([(3.0, 30.0, 1.5), (7.0, 60.0, 3.0)])
+    sample = members.sample(4.0, [(3.5, 40.0, 2.0), (7.25, 61.0, 3.5)])
+    assert (sample.blocked_s, sample.sent, sample.took_s) == ((3.5, 0.25), (40.0, 1.0), (2.0, 0.5))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

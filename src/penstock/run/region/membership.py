@@ -2,10 +2,10 @@
 
     >>> members = Membership(most=3, active=1)
     >>> members.ask(2)
-    >>> members.follow((9.0, 0.0, 0.0), (500.0, 0.0, 0.0))
+    >>> members.follow([(9.0, 500.0, 8.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
     True
-    >>> members.sample(1.0, (9.5, 0.25, 0.0), (600.0, 40.0, 0.0))
-    Sample(time_s=1.0, replicas=(0, 1), blocked_s=(9.5, 0.25), sent=(600.0, 40.0))
+    >>> members.sample(1.0, [(9.5, 600.0, 9.0), (0.25, 40.0, 0.5), (0.0, 0.0, 0.0)])
+    Sample(time_s=1.0, replicas=(0, 1), blocked_s=(9.5, 0.25), sent=(600.0, 40.0), took_s=(9.0, 0.5))
 
 A region is built with the most replicas that it may ever have, and the first so many of them are active. The others
 are tasks like any, with connections and a window, that get watermarks and the end and no rows. So joining and leaving
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from penstock.errors import InternalError
 from penstock.run.region.contract import Sample
 
+Meters = tuple[float, float, float]  # of one replica: seconds blocked, rows worked off, seconds that those took
 SCALE = "scale"  # what the driver says: `scale COUNT REGION`
 
 
@@ -35,7 +36,7 @@ class Membership:
         self.most = most
         self.names = tuple(range(active))
         self._wanted = active
-        self._base = [(0.0, 0.0)] * most  # what each had been blocked and had worked off when it joined
+        self._base: list[Meters] = [(0.0, 0.0, 0.0)] * most  # what each showed when it joined
 
     @property
     def changes(self) -> bool:
@@ -49,23 +50,19 @@ class Membership:
             raise InternalError(msg)
         self._wanted = count
 
-    def follow(self, blocked_s: Sequence[float], worked_off: Sequence[float]) -> bool:
+    def follow(self, meters: Sequence[Meters]) -> bool:
         """Let those who were asked for join or leave, given every replica's meters; whether anybody did."""
         if not self.changes:
             return False
         for joining in range(len(self.names), self._wanted):
-            self._base[joining] = (blocked_s[joining], worked_off[joining])
+            self._base[joining] = meters[joining]
         self.names = tuple(range(self._wanted))
         return True
 
-    def sample(self, time_s: float, blocked_s: Sequence[float], worked_off: Sequence[float]) -> Sample:
+    def sample(self, time_s: float, meters: Sequence[Meters]) -> Sample:
         """Every replica's meters as a sample of those who take part."""
-        return Sample(
-            time_s,
-            self.names,
-            tuple(blocked_s[r] - self._base[r][0] for r in self.names),
-            tuple(worked_off[r] - self._base[r][1] for r in self.names),
-        )
+        since = [tuple(now - then for now, then in zip(meters[r], self._base[r], strict=True)) for r in self.names]
+        return Sample(time_s, self.names, *zip(*since, strict=True))
 
 
 def scale_command(region: str, replicas: int) -> str:

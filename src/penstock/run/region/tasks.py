@@ -124,7 +124,7 @@ class SplitterTask(Task):
     def wake(self, now_us: int, out: Outputs) -> None:
         """There is room, or credit has come, or a sample is due."""
         outputs = _splitter_outputs(out)
-        self._note_credit(outputs)
+        self._note_credit(outputs, now_us)
         if now_us >= self._sample_at_us:
             self._sample(now_us)
         if self._batch is not None:
@@ -152,7 +152,7 @@ class SplitterTask(Task):
     def _send(self, out: SplitterOutputs) -> None:
         now_us = out.now_us()
         self._meter.go_on(now_us / 1e6)
-        self._note_credit(out)
+        self._note_credit(out, now_us)
         if self._settings.slice_rows is None and self._lengths.observe(now_us, self._worked_off()):
             self._splitter.set_lengths(self._lengths.rows)
         batch = self._batch
@@ -171,17 +171,17 @@ class SplitterTask(Task):
     def _send_slice(self, piece: Slice, batch: pa.RecordBatch, out: SplitterOutputs) -> None:
         rows = batch if piece.rows == batch.num_rows else batch.slice(piece.start, piece.rows)
         size = out.send(piece.replica, piece.sequence, rows)
-        self._splitter.sent(piece, size)
+        self._splitter.sent(piece, size, out.now_us())
         self._sent[piece.replica] += piece.rows
         self._outstanding[piece.replica] += size
         self._start += piece.rows
         self._slice = None
 
-    def _note_credit(self, out: SplitterOutputs) -> None:
+    def _note_credit(self, out: SplitterOutputs, now_us: int) -> None:
         for replica in self._all:  # those that have left still work off what they have
             left = out.outstanding(replica)
             if left < self._outstanding[replica]:
-                self._splitter.taken(replica, self._outstanding[replica] - left)
+                self._splitter.taken(replica, self._outstanding[replica] - left, now_us)
                 self._outstanding[replica] = left
 
     def _worked_off(self) -> dict[int, int]:
@@ -211,9 +211,10 @@ class SplitterTask(Task):
             return
         self._sampled, self._sampled_s = seen, time_s
         # What was worked off instead of what was sent: rows that only fill a queue say nothing of a replica's speed.
-        worked_off = tuple(map(float, self._worked_off().values()))
-        self._members.follow(blocked_s, worked_off)
-        decision = self._policy.decide(self._members.sample(time_s, blocked_s, worked_off))
+        took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
+        meters = list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))
+        self._members.follow(meters)
+        decision = self._policy.decide(self._members.sample(time_s, meters))
         self._splitter.retarget(decision.replicas, decision.weights)
         self._log(now_us, decision, blocked_s)
 
