@@ -13,6 +13,8 @@ bound. Weights are then the minimax of predicted utilisation, weight over capaci
   back is in that, so it is a lower bound, and takes an unread replica to about its capacity at once; it shows by itself
   that a load has gone, so that only replicas without rows are probed. One that was never idle is not judged by it: its
   rows may have waited for the merger's room, that is for the others, and who goes by that finds his own weights again.
+- Where the merger holds little, a slow replica that works to its capacity is too late every now and then, and all
+  others run out of room. So slow ones get a little less with every sample in which they alone are waited for.
 - Not yet read: assumed to be faster than what it has shown, `grow` times when a known one blocks again, half as much
   again when the leader is new. So a slow replica is told from a draft leader by giving the others more: if they are
   alike, another one blocks next.
@@ -70,7 +72,8 @@ JOINING = 0.1  # of the median capacity: where one begins that joins
 RISEN = 1.25  # one that shows so many times its capacity has become faster; less counts in the mean only
 BUSY = 0.95  # of the time: one that had rows for so long may have waited for the merger
 GROW_SHOWN = 1.2  # one that has shown how fast it is gets so much more, for the way there and back
-GROW_WAITING = 1.03  # the same once it has been read, while the others are what is waited for
+GROW_WAITING = 1.03  # the same once it has been read, while one of the others is what is waited for
+HELD_BACK_MAX = 40  # steps of that by which slow ones can be held back
 SHOWN_SAMPLES = 8  # over which what is shown is averaged
 NEAR_MINIMAX = 1.05  # capacities are known to a few per cent: so much more predicted utilisation is no difference
 MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
@@ -112,6 +115,7 @@ class Knee:
         self._sample = 0
         self._growth = grow
         self._last_full = 0  # number of the last sample in which anybody was full
+        self._held_back = 0  # steps by which those that are slower than the best are held back
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
         self._before = 0.0  # what the first of them could do before
         self._pause_until = 0
@@ -136,6 +140,7 @@ class Knee:
         self._learn(taken, shown, full)
         clusters = self._clusters(sample.replicas)
         self._probe(full, shown, sum(taken.values()))
+        self._hold_back(full)
         weights = self._allocate(sample.replicas)
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
 
@@ -183,7 +188,7 @@ class Knee:
                 replica.capacity += step * (shown.get(r, taken[r]) - replica.capacity)
                 replica.measured = True
                 replica.last_full = self._sample
-                replica.shown = replica.capacity
+                replica.shown = replica.capacity if r in shown else 0.0
             elif not replica.measured or r in self._probed:
                 replica.capacity = max(replica.capacity, taken[r], shown.get(r, 0.0))
             if r in shown:
@@ -223,7 +228,7 @@ class Knee:
             pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
             self._pause_until = min(self._sample + PAUSE_MAX, pause)
             return
-        self._usual += (flow - self._usual) / MEAN_SAMPLES if self._usual else flow
+        self._usual += (flow - self._usual) / MEAN_SAMPLES
         if not all(replica.measured for replica in self._replicas.values()):
             return  # those that have not been read grow with every sample, and that is probe enough
         candidates = [r for r in self._replicas if r not in full and r not in shown and self._may_be_faster(r)]
@@ -265,6 +270,22 @@ class Knee:
     def _is_best(self, r: int, best: float) -> bool:
         return self._replicas[r].capacity >= SLOWER * best
 
+    def _hold_back(self, full: set[int]) -> None:
+        """Slow ones are held back further while only they are waited for, and less when one of the best is."""
+        if full:
+            best = self._best()
+            step = -2 if any(self._is_best(r, best) for r in full) else 1
+            self._held_back = min(HELD_BACK_MAX, max(0, self._held_back + step))
+
+    def _in_favour(self, r: int) -> float:
+        """What one that was read gets of its capacity, where times are known that tell when it is too much."""
+        replica = self._replicas[r]
+        if not replica.shown:
+            return 1.0
+        if not self._is_best(r, self._best()):
+            return float(GROW_WAITING**-self._held_back)
+        return GROW_WAITING if replica.last_full < self._sample == self._last_full else 1.0
+
     # -- weighing ----------------------------------------------------------------------------------------------------
 
     def _assumed(self, r: int) -> float:
@@ -279,8 +300,7 @@ class Knee:
             return min(self._growth * max(replica.capacity, *known), self._risen(replica, known))
         capacity = max(replica.capacity, 1e-9 * best)
         if r not in self._probed:
-            held_up = replica.shown > 0 and replica.last_full < self._sample == self._last_full
-            return GROW_WAITING * capacity if held_up else capacity
+            return capacity * self._in_favour(r)
         slow = not self._is_best(r, best)
         ladder = LADDER_SLOW if slow else LADDER_EVEN
         # One that took nothing while it was read would stay at nothing, however high the ladder.
@@ -305,8 +325,9 @@ class Knee:
         low = [int(r in self._probed) for r in replicas]
         minimax = allocate([units / capacity for capacity in assumed], low=low)
         nearest = units_of(assumed)
-        if not self._took_s or any(weight < least for weight, least in zip(nearest, low, strict=True)):
-            return minimax  # without the times readings are coarser than a unit
+        # Without the times readings are coarser than a unit.
+        if not self._took_s or any(w < least for w, least in zip(nearest, low, strict=True)):
+            return minimax
         most = [max(w / c for w, c in zip(weights, assumed, strict=True)) for weights in (minimax, nearest)]
         return nearest if most[1] <= NEAR_MINIMAX * most[0] else minimax
 
