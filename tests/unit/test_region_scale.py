@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worker_kit import PATIENCE_SECONDS, LocalJob
+from worker_kit import LocalJob
 
 import penstock as ps
 from penstock.deploy.region_scale import region_to_scale
@@ -58,11 +58,13 @@ def run_through(dataflow: Dataflow, counts: list[int], rows_between: int, worker
             if word == "stop":
                 over.set()
 
-    job = LocalJob(dataflow, workers, None, RunSettings(rows_max=64), deliver).start()
-    came = over.wait(PATIENCE_SECONDS)
+    job = LocalJob(dataflow, workers, None, RunSettings(rows_max=64), deliver)
+    job.start()  # not before there is a job to speak to
+    while any(thread.is_alive() for thread in job.threads) and not over.wait(0.2):
+        pass
     job.join()
-    assert came, f"{len(seen)} rows came"
     assert job.errors == [None] * workers
+    assert over.is_set(), f"{len(seen)} rows came"
     return job, seen
 
 
