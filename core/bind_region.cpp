@@ -82,6 +82,9 @@ class RegionSimulation {
     std::int64_t sent() const { return region_->sent(); }
     DoublesOut blocked_seconds() const { return copied(region_->blocked_seconds()); }
     DoublesOut sent_rows() const { return copied(region_->sent_rows()); }
+    void note_worked_off(double time) { region_->note_worked_off(time); }
+    DoublesOut worked_off_rows() const { return copied(region_->worked_off_rows()); }
+    DoublesOut took_seconds() const { return copied(region_->took_seconds()); }
 
   private:
     std::size_t replicas_;
@@ -106,7 +109,10 @@ void bind_region(nb::module_ &module) {
         .def("last_exit", &RegionSimulation::last_exit)
         .def("sent", &RegionSimulation::sent)
         .def("blocked_seconds", &RegionSimulation::blocked_seconds)
-        .def("sent_rows", &RegionSimulation::sent_rows);
+        .def("sent_rows", &RegionSimulation::sent_rows)
+        .def("note_worked_off", &RegionSimulation::note_worked_off, "time"_a)
+        .def("worked_off_rows", &RegionSimulation::worked_off_rows)
+        .def("took_seconds", &RegionSimulation::took_seconds);
 }
 
 }  // namespace penstock

@@ -9,7 +9,7 @@ constexpr std::size_t rebalance_choices = 4;
 }
 
 Region::Region(std::size_t replicas, RegionShape shape, std::vector<Phase> phases, std::uint64_t seed)
-    : shape_(shape), phases_(std::move(phases)), random_(seed), connections_(replicas), blocked_(replicas, 0.0), sent_(replicas, 0.0) {
+    : shape_(shape), phases_(std::move(phases)), random_(seed), connections_(replicas), blocked_(replicas, 0.0), sent_(replicas, 0.0), worked_off_(replicas, 0.0), took_(replicas, 0.0) {
     for (auto &connection : connections_) {
         connection.starts.assign(static_cast<std::size_t>(shape_.buffer), 0.0);
         connection.dones.assign(static_cast<std::size_t>(shape_.buffer) + 1, 0.0);
@@ -143,10 +143,21 @@ void Region::deliver(std::size_t replica) {
     connection.dones[place] = done;
     connection.numbers[place] = next_row_;
     connection.free = out;
+    connection.in_work.emplace_back(start, out);
     ++connection.count;
     ++next_row_;
     sent_[replica] += 1;
     inside_.emplace_back(out, last_exit_);
+}
+
+void Region::note_worked_off(double time) {
+    for (std::size_t j = 0; j < connections_.size(); ++j) {
+        auto &rows = connections_[j].in_work;
+        for (; !rows.empty() && rows.front().second <= time; rows.pop_front()) {
+            worked_off_[j] += 1;
+            took_[j] += rows.front().second - rows.front().first;
+        }
+    }
 }
 
 std::int64_t Region::left_by(double time) {

@@ -53,6 +53,11 @@ class Region {
 
     // Rows that have left the merger by a time; time must not go back.
     std::int64_t left_by(double time);
+    // Take note of the rows that each replica has worked off, and handed to the merger, by a time; it must not go back.
+    void note_worked_off(double time);
+    // Rows that were noted, and how long their replicas had them in work, waits for the merger's room included.
+    const std::vector<double> &worked_off_rows() const { return worked_off_; }
+    const std::vector<double> &took_seconds() const { return took_; }
     // Rows that have reached the merger by a time and have not left it.
     std::int64_t held_at(double time) const;
 
@@ -74,6 +79,7 @@ class Region {
         std::int64_t head = 0;             // the first row that had not been started when last asked
         std::int64_t unfinished = 0;       // the first row that had not been worked off when last asked
         double free = 0;                   // when the replica can start another row
+        std::deque<std::pair<double, double>> in_work;  // start and out of rows that had not been noted as worked off
     };
 
     std::size_t choose(double now);
@@ -99,6 +105,8 @@ class Region {
     std::deque<std::pair<double, double>> inside_;  // out and exit of rows that had not left when last asked
     std::vector<double> blocked_;
     std::vector<double> sent_;
+    std::vector<double> worked_off_;
+    std::vector<double> took_;
 
     // A wait that the last call of `advance` ended in: for which row's replica, until when, and who is charged.
     bool waiting_ = false;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.deploy import read_metric_table, start_topology
-from penstock.errors import NotEnoughSlots
+from penstock.deploy.job import Job
+from penstock.deploy.rendezvous import wait_until
+from penstock.errors import InvalidInput, NotEnoughSlots
 from penstock.flow import io
 from penstock.flow.topology import Topology
 from penstock.observe.balance_picture import draw_region, region_histories
@@ -30,14 +34,16 @@ def numbers(task: int, tasks: int) -> list[pa.RecordBatch]:
 
 
 class Waits:
-    """The workload: rows cost time; the first process that gets any is slowed."""
+    """The workload: rows cost time; the first process that gets any is slowed, if it finds where to say so."""
 
-    def __init__(self, claim: Path) -> None:
+    def __init__(self, claim: Path | None) -> None:
         self.claim, self.row_s = claim, 0.0
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.row_s:
             try:
+                if self.claim is None:
+                    raise FileExistsError
                 os.close(os.open(self.claim, os.O_CREAT | os.O_EXCL))
                 self.claim.write_text(str(os.getpid()))
                 self.row_s = ROW_S * SLOWED
@@ -76,6 +82,38 @@ def test_a_region_with_one_slow_worker_settles_and_keeps_order(spark: SparkSessi
     assert history.weights.shape[1] == 3
     assert history.weights[-1].min() < 10  # per cent
     assert draw_region(history, tmp_path / "region.png").stat().st_size > 10_000
+
+
+def counting(task: int, tasks: int) -> Iterator[pa.RecordBatch]:
+    for at in itertools.count(0, BATCH_ROWS):
+        yield pa.record_batch({"n": range(at, at + BATCH_ROWS)})
+
+
+def with_a_weight(job: Job) -> int:
+    """How many replicas the latest decision gave rows to."""
+    rows = job.metrics("balance").to_pylist()
+    latest = max((row["time_us"] for row in rows), default=0)
+    return sum(row["weight"] > 0 for row in rows if row["time_us"] == latest)
+
+
+@on_three_executors
+def test_replicas_join_and_leave_a_job_that_runs(spark: SparkSession) -> None:
+    top = Topology("scaled")
+    source = top.source("numbers", io.generator(counting, "n bigint", bounded=False))
+    region = source.parallel(1, at_most=3, balance="round-robin", sample_s=0.1, name="scaled")
+    worked = region.map_batches(Waits(None), WORKED, name="work").merge()
+    worked.map_batches(Places(), PLACED, name="place").sink("out", io.collect())
+    with start_topology(top, spark, interval_s=0.1) as job:
+        with pytest.raises(InvalidInput, match="it can have 1 to 3"):
+            job.scale("work", 4)
+        for name, replicas in (("work", 3), ("scaled", 1), ("scaled.split", 2)):
+            job.scale(name, replicas)
+            assert wait_until(lambda wanted=replicas: with_a_weight(job) == wanted, 60.0), job.metrics("balance")
+        rows = job.stop().collect()
+        with pytest.raises(InvalidInput, match="only while the job runs"):
+            job.scale("scaled", 1)
+    assert [row.n for row in sorted(rows, key=lambda row: row.place)] == list(range(len(rows)))
+    assert len({row.process for row in rows}) == 3
 
 
 @on_three_executors

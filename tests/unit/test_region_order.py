@@ -170,6 +170,22 @@ def test_the_merger_names_what_went_wrong() -> None:
         merger.finish(3)
 
 
+@given(st.integers(1, 60), st.integers(1, 4), st.data())
+def test_no_slice_is_lost_unnoticed(rows: int, replicas: int, data: st.DataObject) -> None:
+    """Whatever a replica loses from some slice on, its closing slice with it or not, the merger holds something."""
+    splitter, merger = Splitter(range(replicas), slice_rows=3), Merger[str]()
+    slices = splitter.cut(rows)
+    closing = splitter.closing(range(replicas))
+    lost = data.draw(st.sampled_from(slices))
+    tail = data.draw(st.booleans())
+    for piece in (*slices, *closing):
+        gone = piece == lost or (tail and piece.replica == lost.replica and piece.sequence > lost.sequence)
+        if not gone:
+            merger.arrived(piece.replica, piece.sequence, "rows", 1, last=True)
+    whole = replicas == 1 and tail  # then nothing has come behind it, but its connection has broken
+    assert bool(merger.statistics().slices_held) != whole
+
+
 def test_the_laggard_has_the_oldest_slice() -> None:
     splitter = Splitter((4, 5), slice_rows=1)
     assert splitter.laggard() is None

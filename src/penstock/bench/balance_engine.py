@@ -186,7 +186,7 @@ def recovering(quick: bool, progress: Progress) -> list[Row]:
     if quick:
         return rows
     run_s = 60.0
-    for replicas in (2, 8):
+    for replicas in (2, 4, 8, 16):
         before, later = half(replicas, 100.0), (1.0,) * replicas
         speeds = Load(before, later)
         count = int(run_s / (0.125 / speeds.capacity() + 0.875 / speeds.capacity(later=True)))

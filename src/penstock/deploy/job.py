@@ -27,6 +27,7 @@ from penstock.deploy.messages import KEY_BYTES, Hello, encode_deployment
 from penstock.deploy.metric_log import MetricLog
 from penstock.deploy.outcome import Reports, judge
 from penstock.deploy.preflight import hello_faults
+from penstock.deploy.region_scale import region_to_scale
 from penstock.deploy.rendezvous import ControlServer
 from penstock.deploy.results import Results
 from penstock.deploy.worker_main import WorkerCall
@@ -126,6 +127,19 @@ class Job:
             self._server.roll.command("stop")
         self.wait()
         return self.result
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Let so many replicas of a parallel region take part from its next sample on.
+
+        `name` is the region's or that of an operator in it. Replicas are at least 1 and at most what `parallel(n,
+        at_most=m)` was given; the last to join is the first to leave, when it has worked off what it has. Order and
+        completeness hold throughout.
+        """
+        region = region_to_scale(self._order.dataflow, name, replicas)
+        if self._ended.is_set() or self._status == "stopping":
+            msg = f"job {self.name!r} is {self._status}; region {region!r} can be scaled only while the job runs"
+            raise InvalidInput(msg)
+        self._server.roll.scale(region, replicas)
 
     def cancel(self) -> None:
         """End now. Workers are asked first; Spark kills those that do not obey. Leaves no process, socket or file."""

@@ -20,9 +20,12 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.deploy.messages import BATCH_BYTES_MAX, HEADER, REPORT_BYTES_MAX, Doorkeeper, Fault, Hello, decode, encode
+from penstock.errors import InvalidInput
+from penstock.run.region.membership import scale_command
 
 POLL_SECONDS = 5.0  # a long poll is answered at least this often
 FAULTS_MAX = 1000
+COMMANDS_MAX = 10_000  # every worker is told each of them; only who scales in a loop gives so many
 SHUTDOWN_SECONDS = 5.0
 
 TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
@@ -103,10 +106,21 @@ class Roll:
             self.changed.notify_all()
 
     def command(self, word: str) -> None:
-        """Tell every worker: `stop` or `cancel`."""
+        """Tell every worker: `stop`, `cancel` or `scale COUNT REGION`."""
         with self.changed:
             self._commands.append(word)
             self.changed.notify_all()
+
+    def scale(self, region: str, replicas: int) -> None:
+        """Tell every worker how many replicas a region is to have; InvalidInput when that was said too often."""
+        with self.changed:
+            if len(self._commands) >= COMMANDS_MAX:
+                msg = (
+                    f"region {region!r} cannot be scaled: the job has had {len(self._commands)} commands; the limit is "
+                    f"{COMMANDS_MAX}; start it again with the replicas that it needs"
+                )
+                raise InvalidInput(msg)
+            self.command(scale_command(region, replicas))
 
     def awaken(self) -> None:
         """Let waiting threads look again: something outside has changed."""

@@ -45,7 +45,7 @@ class RegionStream(DataStream):
     """Rows inside a parallel region."""
 
     region: str = ""
-    replicas: int = 1
+    replicas: int = 1  # that are built; not all of them need be active
     ordered: bool = True
     begun: bool = False  # there is an operator behind the splitter
 
@@ -145,6 +145,7 @@ def parallel(
     stream: DataStream,
     replicas: int,
     *,
+    at_most: int | None,
     ordered: bool,
     balance: Balance,
     weights: Sequence[float] | None,
@@ -155,17 +156,23 @@ def parallel(
     """Begin a region behind a stream; see `DataStream.parallel`."""
     who = f"parallel of {stream.operator!r}"
     require_count(replicas, 1, REPLICAS_MAX, f"number of replicas of {who}")
+    most = replicas if at_most is None else at_most
+    require_count(most, replicas, REPLICAS_MAX, f"at_most of {who}")
     if slice_rows is not None:
         require_count(slice_rows, 1, SLICE_ROWS_MAX, f"slice_rows of {who}")
     require_number(sample_s, SAMPLE_S_MIN, SAMPLE_S_MAX, f"sample_s of {who}, in seconds,")
     if name is not None and not (isinstance(name, str) and name):
         msg = f"name of {who} is {name!r}; give text, or leave it out"
         raise InvalidInput(msg)
+    if weights is not None and most > replicas:
+        msg = f"{who} has weights for {replicas} replicas and at_most={most}; leave one of them out"
+        raise InvalidInput(msg)
     policy = _policy(who, replicas, balance, weights)
     region = stream.topology.free_name("parallel") if name is None else name
+    settings = SplitterSettings(region, most, policy, ordered, float(sample_s), slice_rows, replicas)
     spec = stream.topology.add(
         "split",
-        partial(SplitterTask, SplitterSettings(region, replicas, policy, ordered, float(sample_s), slice_rows)),
+        partial(SplitterTask, settings),
         name=f"{region}.split",
         inputs=[stream.read(Grouping("global"))],
         outputs={MAIN: stream.schema},
@@ -181,7 +188,7 @@ def parallel(
         stream.keys,
         stream.windowed,
         region=region,
-        replicas=replicas,
+        replicas=most,
         ordered=ordered,
     )
 

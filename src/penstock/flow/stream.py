@@ -89,6 +89,7 @@ class DataStream(Transforms):
         self,
         replicas: int,
         *,
+        at_most: int | None = None,
         ordered: bool = True,
         balance: str | Callable[[], Policy] = "knee",
         weights: Sequence[float] | None = None,
@@ -101,13 +102,15 @@ class DataStream(Transforms):
         The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
         they stay at `weights`, which add up to 1. `knee` is our own and counts rows worked off as well; `adaptive` and
         `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows for the replica
-        with the largest share; without it, as many as a replica works off in 20 ms.
+        with the largest share; without it, as many as a replica works off in 20 ms. With `at_most`, replicas up to so
+        many can join while the job runs, and leave again (`Job.scale`); each needs a slot from the start.
         """
         from penstock.flow.region import parallel
 
         return parallel(
             self,
             replicas,
+            at_most=at_most,
             ordered=ordered,
             balance=balance,
             weights=weights,

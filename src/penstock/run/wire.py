@@ -52,7 +52,7 @@ class Kind(IntEnum):
     END = 3
     CREDIT = 4
     EPOCH = 5
-    SLICE = 6  # what follows on the edge belongs to one slice of an ordered region (run/region/slices.py)
+    SLICE = 6  # what has come on the edge since the last one is a slice of a region (run/region/slices.py)
 
 
 class Frame(Protocol):

@@ -30,13 +30,14 @@ from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered, balance_rows
 from penstock.run.outputs import OutStream, Packet, TaskOutputs, out_streams
+from penstock.run.region.membership import asked_scale
 from penstock.run.region.slices import SliceCarrier, SliceOutputs
 from penstock.run.region.tasks import SplitterOutputs, splitters_in
 from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
-GRANT_PROMPT_US = 1_000  # credit of a region's slices goes back about as often, however little it is
+GRANT_PROMPT_US = 2_000  # credit of a region's slices goes back about as often, however little it is
 GRANT_FRACTION = 4  # credit goes back when a quarter of the window has been taken, or when there is nothing else to do
 
 
@@ -57,7 +58,7 @@ class Control(Protocol):
         """Readable when a command waits."""
 
     def commands(self) -> list[str]:
-        """Commands that wait: `stop` (drain and end) or `cancel` (end now)."""
+        """Commands that wait: `stop` (drain and end), `cancel` (end now) or `scale COUNT REGION`."""
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log; must not block."""
@@ -238,7 +239,7 @@ class Worker:
             self._last_us = now_us = self._now_us()
             if now_us >= self._look_at_us:
                 self._look(0.0)
-                if self._owed and self._slices.edges:
+                if self._owed and self._slices.from_splitters:
                     self._return_credit(
                         all_of_it=False
                     )  # or a splitter waits for it until this worker has more or rests
@@ -390,12 +391,16 @@ class Worker:
             case Kind.CREDIT:
                 self._machine.credit(edge, frame.value)
             case Kind.SLICE:
-                self._slices.begins(edge, frame.value)
+                self._slices.closes(edge, frame.value)
 
     def _obey(self, command: str) -> None:
         if command == "cancel":
             msg = f"worker {self._me} was cancelled"
             raise Cancelled(msg)
+        if (scale := asked_scale(command)) is not None:
+            for splitter in splitters_in(self._tasks):
+                splitter.scale(*scale)
+            return
         self._stopping = True
         self._stop_sources()
 
@@ -414,7 +419,8 @@ class Worker:
         for edge in list(owed):
             layout = self._share.layout.edges[edge]
             # A splitter waits for single slices and tells by their credit who is late, so it gets to know soon.
-            prompt = layout.on_release and self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US
+            waited_for = edge in self._slices.from_splitters
+            prompt = waited_for and self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US
             if all_of_it or prompt or owed[edge] * GRANT_FRACTION >= layout.window:
                 self._granted_us[edge] = self._last_us
                 self._links.send_mark(Kind.CREDIT, self._share.edges[edge].number, owed.pop(edge))

@@ -82,6 +82,7 @@ class RegionModel:
     buffers: Buffers = field(default_factory=Buffers)
     merger_rows: int = 0  # of each replica; 0: no limit, as in the paper
     charge_laggard: bool = False  # see run/region/order.py; needed when merger_rows is a limit
+    credits: bool = False  # replicas tell what they have worked off, as in the engine; with sockets nobody does
     jitter: float = 0.1
     interval_s: float = 1.0
     seed: int = 0
@@ -181,14 +182,19 @@ class _Run:
         rates, throughput = (blocked - self.blocked) / model.interval_s, (left - self.left) / model.interval_s
         self.blocked, self.left = blocked, left
         members = model.members_at(until)
-        sample = Sample(
-            until, members, tuple(blocked[list(members)].tolist()), tuple(kernel.sent_rows()[list(members)].tolist())
-        )
-        decision = self.policy.decide(sample)
+        decision = self.policy.decide(self._sample(until, members, blocked))
         self._apply(members, decision.weights)
         self.decisions.append(decision)
         clusters = self._spread(decision.clusters, -1)
         self.rows.append((until, in_force, rates, throughput, kernel.held_at(until), clusters))
+
+    def _sample(self, until: float, members: tuple[int, ...], blocked: Floats) -> Sample:
+        kernel, chosen = self.kernel, list(members)
+        kernel.note_worked_off(until)
+        if not self.model.credits:
+            return Sample(until, members, tuple(blocked[chosen].tolist()), tuple(kernel.sent_rows()[chosen].tolist()))
+        rows, took = kernel.worked_off_rows()[chosen].tolist(), kernel.took_seconds()[chosen].tolist()
+        return Sample(until, members, tuple(blocked[chosen].tolist()), tuple(rows), tuple(took))
 
     def trace(self) -> Trace:
         """Everything seen so far."""

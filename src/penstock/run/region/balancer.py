@@ -70,8 +70,15 @@ class Balancer:
         return {replica: function.values() for replica, function in self._functions.items()}
 
     def _follow_members(self, replicas: Sequence[int]) -> None:
-        """Replicas that are new start without knowledge and weight; those that are gone are forgotten."""
-        self._functions = {r: self._functions.get(r) or RateFunction(self._settings.point_smoothing) for r in replicas}
+        """Replicas that are new start without weight and with what the others know; those that are gone are forgotten.
+
+        The paper has nobody join. With an empty function, of which nothing says that it ever blocks, a newcomer would
+        get nearly everything at once.
+        """
+        present = [self._functions[r] for r in replicas if r in self._functions]
+        self._functions = {
+            r: self._functions.get(r) or RateFunction.like(present, self._settings.point_smoothing) for r in replicas
+        }
         self._weights = {r: self._weights.get(r, 0) for r in replicas}
 
     def _bounds(self, current: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:

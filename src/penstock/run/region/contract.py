@@ -25,18 +25,20 @@ Weights = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The splitter's meters at one moment; both tuples are cumulative and in the order of `replicas`."""
+    """The splitter's meters at one moment; they are cumulative and in the order of `replicas`."""
 
     time_s: float
     replicas: tuple[int, ...]  # names that stay with a replica for as long as it lives
     blocked_s: tuple[float, ...]  # how long the splitter has waited for each connection
     sent: tuple[float, ...]  # rows that each has taken: sent, or worked off where that is known; not the paper's
+    took_s: tuple[float, ...] = ()  # how long each had those that it worked off; empty where nobody knows
 
     def __post_init__(self) -> None:
-        if not len(self.replicas) == len(self.blocked_s) == len(self.sent):
+        took = self.took_s or self.sent
+        if not len(self.replicas) == len(self.blocked_s) == len(self.sent) == len(took):
             msg = (
                 f"a sample needs one blocking time and one count for each replica but has {len(self.replicas)} "
-                f"replicas, {len(self.blocked_s)} times and {len(self.sent)} counts"
+                f"replicas, {len(self.blocked_s)} times and {len(self.sent)} counts, {len(took)} of them timed"
             )
             raise ValueError(msg)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SLICE_SECONDS = 0.02
-GROW_AFTER_US = 20_000
+GROW_AFTER_US = 4_000  # a region of cheap rows begins with slices of one, and should not for long
 SHRINK_AFTER_US = 200_000
 GROWTH_MAX = 8  # times that slices may become longer at once
 

@@ -65,8 +65,14 @@ class Splitter:
         self._slice_rows = slice_rows
         self._next = 0
         self._given: dict[int, int] = {}  # lengths that somebody has set
-        self._outstanding: dict[int, deque[list[int]]] = {}  # replica -> [sequence, size left, rows], oldest first
+        self._outstanding: dict[
+            int, deque[list[int]]
+        ] = {}  # replica -> [sequence, size left, rows, sent], oldest first
         self._worked_off: dict[int, int] = {}  # replica -> rows of slices whose credit has come back whole
+        self._took_us: dict[
+            int, int
+        ] = {}  # replica -> for how long it had one of them before it and none in front of it
+        self._done_us: dict[int, int] = {}  # replica -> when the last of them came back
         self._measure()
 
     @property
@@ -105,6 +111,15 @@ class Splitter:
         self._next += 1
         return Slice(self._next - 1, replica, start, length)
 
+    def closing(self, replicas: Sequence[int]) -> list[Slice]:
+        """An empty slice for every replica, behind all others: whatever is lost before its end leaves a gap before it.
+
+        The merger then holds slices at its end, and says so. Only the closing slices themselves can go unmissed.
+        """
+        found = [Slice(self._next + i, replica, 0, 0) for i, replica in enumerate(replicas)]
+        self._next += len(found)
+        return found
+
     def set_lengths(self, rows: Mapping[int, int]) -> None:
         """Slices of so many rows from the next one on, instead of lengths in proportion to weight."""
         self._given = dict(rows)
@@ -114,17 +129,28 @@ class Splitter:
         """Rows that a replica has worked off so far, in whole slices."""
         return self._worked_off.get(replica, 0)
 
-    def sent(self, slice_: Slice, size: int) -> None:
-        """A slice has gone out; size is what its connection counts credit in."""
-        self._outstanding.setdefault(slice_.replica, deque()).append([slice_.sequence, size, slice_.rows])
+    def took_us(self, replica: int) -> int:
+        """How long a replica has taken for the rows that it has worked off, without the time in which it had none.
 
-    def taken(self, replica: int, size: int) -> None:
+        The way there and back is in it, so it says how fast a replica is at least.
+        """
+        return self._took_us.get(replica, 0)
+
+    def sent(self, slice_: Slice, size: int, now_us: int = 0) -> None:
+        """A slice has gone out; size is what its connection counts credit in."""
+        waiting = self._outstanding.setdefault(slice_.replica, deque())
+        waiting.append([slice_.sequence, size, slice_.rows, now_us])
+
+    def taken(self, replica: int, size: int, now_us: int = 0) -> None:
         """A replica's credit has come back for so much: it has taken it and worked it off."""
         waiting = self._outstanding.get(replica)
         while waiting and size >= waiting[0][1]:
-            _, whole, rows = waiting.popleft()
+            _, whole, rows, sent_us = waiting.popleft()
             size -= whole
             self._worked_off[replica] = self._worked_off.get(replica, 0) + rows
+            began_us = max(sent_us, self._done_us.get(replica, 0))
+            self._took_us[replica] = self._took_us.get(replica, 0) + max(0, now_us - began_us)
+            self._done_us[replica] = now_us
         if waiting:
             waiting[0][1] -= size
 

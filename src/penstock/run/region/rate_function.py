@@ -47,6 +47,14 @@ class RateFunction:
         self.points: dict[int, float] = {}  # weight -> smoothed blocking rate
         self.counts: dict[int, float] = {}  # weight -> samples behind the point, as far as they have not decayed
 
+    @classmethod
+    def like(cls, others: Sequence[RateFunction], smoothing: float = POINT_SMOOTHING) -> RateFunction:
+        """A function of one that nothing is known of, beside others: what they know, as if seen once."""
+        function = cls(smoothing)
+        function.points, counts = pooled_points(others)
+        function.counts = {weight: min(1.0, count) for weight, count in counts.items()}
+        return function
+
     def observe(self, weight: int, rate: float) -> None:
         """Blocking seen at a weight; at weight 0 nothing can be learnt."""
         if weight > 0:
@@ -69,6 +77,11 @@ class RateFunction:
 
 def pooled(functions: Sequence[RateFunction]) -> Floats:
     """The function of a cluster: every point of every member, the weighted mean where several have one at a weight."""
+    return filled(*pooled_points(functions))
+
+
+def pooled_points(functions: Sequence[RateFunction]) -> tuple[dict[int, float], dict[int, float]]:
+    """The raw points of several functions as one's, and the samples behind them."""
     sums: dict[int, float] = {}
     counts: dict[int, float] = {}
     for function in functions:
@@ -76,7 +89,7 @@ def pooled(functions: Sequence[RateFunction]) -> Floats:
             count = function.counts[weight]
             sums[weight] = sums.get(weight, 0.0) + count * rate
             counts[weight] = counts.get(weight, 0.0) + count
-    return filled({weight: total / counts[weight] for weight, total in sums.items()}, counts)
+    return {weight: total / counts[weight] for weight, total in sums.items()}, counts
 
 
 def filled(points: Mapping[int, float], counts: Mapping[int, float]) -> Floats:

@@ -1,10 +1,12 @@
 """Slices on their way through a worker: how the loop carries what belongs to one number of an ordered region.
 
 A slice travels as one unit: a number and everything that a task made of the slice so far, be it nothing, one batch or
-several. Between two tasks of a worker it is one payload. Between workers it is one mark (`Kind.SLICE`, with the number
-and how many batches follow) and those batches, so every transport that can carry marks can carry slices, frames of
-data stay as they are, and a slice of which nothing is left is the mark alone. Because a slice is always whole, "last"
-need not be said, and tasks inside a region stay plain tasks: the loop gathers what they emit while they work one off.
+several. Between two tasks of a worker it is one payload. Between workers it is its batches and then a mark
+(`Kind.SLICE`, with the number and how many batches there were), so every transport that can carry marks can carry
+slices, frames of data stay as they are, and a slice of which nothing is left is the mark alone. The mark comes last,
+because one that comes first wakes a sleeping receiver for nothing, and the batch wakes it again. A slice is always
+whole, so "last" need not be said, and tasks inside a region stay plain tasks: the loop gathers what they emit while
+they work one off.
 Rejected: a tag in the head of every frame, which each transport and the core would have to know, and which needs
 batches without rows.
 
@@ -80,10 +82,8 @@ class SliceOutputs(TaskOutputs):
 
 @dataclass(slots=True)
 class _Arriving:
-    """A slice from another worker of which not every batch has come."""
+    """What has come of a slice from another worker whose mark has not."""
 
-    sequence: int
-    parts: int
     size: int = 0
     origin_ns: int = 0
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -108,7 +108,8 @@ class SliceCarrier:
         self._share, self._machine, self._meters, self._wires = share, machine, meters, wires
         self._process, self._outputs = process, outputs
         self.edges = frozenset(e for e, edge in enumerate(share.edges) if carries_slices(dataflow, edge))
-        self._least = {e: self._least_size(dataflow, e) for e in self.edges}
+        self.from_splitters = frozenset(e for e in self.edges if self._source_role(dataflow, e) == "splitter")
+        self._least = {e: self._least_size(e) for e in self.edges}
         parts = [dataflow.operator(task.rpartition("/")[0]).region for task in share.tasks]
         self._mergers: dict[int, Merger[SlicePacket]] = {
             t: Merger() for t, part in enumerate(parts) if part is not None and part.role == "merger"
@@ -126,9 +127,12 @@ class SliceCarrier:
         self._arriving: dict[int, _Arriving] = {}
         self._deep = 0
 
-    def _least_size(self, dataflow: Dataflow, edge: int) -> int:
+    def _source_role(self, dataflow: Dataflow, edge: int) -> str | None:
         part = dataflow.operator(self._share.edges[edge].source.rpartition("/")[0]).region
-        if part is not None and part.role == "splitter":
+        return None if part is None else part.role
+
+    def _least_size(self, edge: int) -> int:
+        if edge in self.from_splitters:
             return max(1, self._share.layout.edges[edge].window // SLICES_AHEAD)
         return SLICE_BYTES_MIN
 
@@ -140,8 +144,8 @@ class SliceCarrier:
         rows = sum(batch.num_rows for batch in batches)
         if layout.target is None:
             number = self._share.edges[edge].number
-            self._wires.send_mark(Kind.SLICE, number, _packed(sequence, len(batches)))
             size = sum(self._wires.send_batch(number, batch, origin_ns) for batch in batches)
+            self._wires.send_mark(Kind.SLICE, number, _packed(sequence, len(batches)))
         else:
             size = sum(batch.nbytes for batch in batches)
             direct = not layout.on_release and self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows)
@@ -156,32 +160,29 @@ class SliceCarrier:
         self._meters.sent(task, edge, rows, size)
         return counted
 
-    def begins(self, edge: int, value: int) -> None:
-        """A mark has come: a slice follows on an edge from another worker."""
-        if edge not in self.edges or edge in self._arriving:
-            msg = f"edge {self._share.edges[edge].number} received a slice where none can begin"
-            raise WireFault(msg)
-        self._arriving[edge] = _Arriving(value >> 16, value & PARTS_MAX)
-        self._deliver_whole(edge)
-
     def part(self, edge: int, batch: pa.RecordBatch, size: int, origin_ns: int) -> None:
-        """A batch of the slice that began last on this edge."""
-        arriving = self._arriving.get(edge)
-        if arriving is None:
-            msg = f"edge {self._share.edges[edge].number} received rows that belong to no slice"
-            raise WireFault(msg)
+        """A batch of the slice that the next mark of this edge closes."""
+        arriving = self._arriving.setdefault(edge, _Arriving())
         arriving.batches.append(batch)
         arriving.size += size
         arriving.origin_ns = origin_ns
-        self._deliver_whole(edge)
+        if len(arriving.batches) > PARTS_MAX:
+            msg = f"edge {self._share.edges[edge].number} received over {PARTS_MAX} batches of one slice"
+            raise WireFault(msg)
 
-    def _deliver_whole(self, edge: int) -> None:
-        arriving = self._arriving[edge]
-        if len(arriving.batches) == arriving.parts:
-            del self._arriving[edge]
-            size, batches = max(arriving.size, self._least[edge]), tuple(arriving.batches)
-            packet = SlicePacket(arriving.sequence, batches, arriving.origin_ns, edge, size)
-            self._machine.received(edge, packet, size, sum(batch.num_rows for batch in batches))
+    def closes(self, edge: int, value: int) -> None:
+        """A mark has come: the slice on an edge from another worker is whole."""
+        arriving = self._arriving.pop(edge, None) or _Arriving()
+        sequence, parts = value >> 16, value & PARTS_MAX
+        if edge not in self.edges or len(arriving.batches) != parts:
+            msg = (
+                f"edge {self._share.edges[edge].number} received slice {sequence} of {parts} batches where "
+                f"{len(arriving.batches)} have come, or none can come"
+            )
+            raise WireFault(msg)
+        size, batches = max(arriving.size, self._least[edge]), tuple(arriving.batches)
+        packet = SlicePacket(sequence, batches, arriving.origin_ns, edge, size)
+        self._machine.received(edge, packet, size, sum(batch.num_rows for batch in batches))
 
     # -- inside tasks --------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from penstock.run.contract import MAIN, Outputs, Task, TaskContext
 from penstock.run.machine import Machine
 from penstock.run.outputs import Carrier, OutStream, TaskOutputs
 from penstock.run.region.blocking_rate import BlockingMeter
-from penstock.run.region.contract import Policy, Sample
+from penstock.run.region.contract import Decision, Policy
 from penstock.run.region.lengths import SliceLengths
+from penstock.run.region.membership import Membership
 from penstock.run.region.order import Slice, Splitter
 
 Send = Callable[[int, int, int, tuple[pa.RecordBatch, ...], int], int]  # task, edge, sequence, batches, origin: size
@@ -34,6 +35,7 @@ class SplitterSettings:
     ordered: bool = True
     sample_s: float = 1.0
     slice_rows: int | None = None  # None: as the throughput allows
+    active: int | None = None  # how many of the replicas take part at first; None: all
 
 
 class SplitterOutputs(TaskOutputs):
@@ -71,6 +73,10 @@ class SplitterOutputs(TaskOutputs):
         self.emitted += batch.num_rows
         return self._send(self._task, self._edges[replica], sequence, (batch,), self.origin_ns)
 
+    def send_empty(self, replica: int, sequence: int) -> None:
+        """Send a slice without rows."""
+        self._send(self._task, self._edges[replica], sequence, (), self.origin_ns)
+
     def want(self, replica: int | None) -> None:
         """The next slice is for this replica; None: there is none."""
         self._machine.wants_edge(self._task, None if replica is None else self._edges[replica])
@@ -81,10 +87,11 @@ class SplitterTask(Task):
 
     def __init__(self, settings: SplitterSettings) -> None:
         self._settings = settings
-        self._names = tuple(range(settings.replicas))
+        self._all = tuple(range(settings.replicas))
+        self._members = Membership(settings.replicas, settings.active or settings.replicas)
         self._policy = settings.policy()
-        self._splitter = Splitter(self._names, self._policy.routing, settings.slice_rows or 1)
-        self._splitter.retarget(self._names, self._policy.start(self._names))
+        self._splitter = Splitter(self._members.names, self._policy.routing, settings.slice_rows or 1)
+        self._splitter.retarget(self._members.names, self._policy.start(self._members.names))
         self._meter = BlockingMeter()
         self._batch: pa.RecordBatch | None = None
         self._start = 0
@@ -100,7 +107,7 @@ class SplitterTask(Task):
     def open(self, context: TaskContext) -> None:
         """Remember how long batches are at most."""
         super().open(context)
-        self._lengths = SliceLengths(self._names, context.rows_max)
+        self._lengths = SliceLengths(self._all, context.rows_max)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Send as much of a batch as there is room for; the rest goes when there is."""
@@ -117,11 +124,23 @@ class SplitterTask(Task):
     def wake(self, now_us: int, out: Outputs) -> None:
         """There is room, or credit has come, or a sample is due."""
         outputs = _splitter_outputs(out)
-        self._note_credit(outputs)
+        self._note_credit(outputs, now_us)
         if now_us >= self._sample_at_us:
             self._sample(now_us)
         if self._batch is not None:
             self._send(outputs)
+
+    def finish(self, out: Outputs) -> None:
+        """Close every replica's part of an ordered region with a slice by which the merger tells that all have come."""
+        if self._settings.ordered:
+            outputs = _splitter_outputs(out)
+            for piece in self._splitter.closing(self._all):
+                outputs.send_empty(piece.replica, piece.sequence)
+
+    def scale(self, region: str, replicas: int) -> None:
+        """Let so many replicas take part from the next sample on, if it is this region that is meant."""
+        if region == self._settings.region:
+            self._members.ask(replicas)
 
     def decisions(self) -> list[tuple[object, ...]]:
         """What was decided since the last call, as rows of the metric log."""
@@ -133,7 +152,7 @@ class SplitterTask(Task):
     def _send(self, out: SplitterOutputs) -> None:
         now_us = out.now_us()
         self._meter.go_on(now_us / 1e6)
-        self._note_credit(out)
+        self._note_credit(out, now_us)
         if self._settings.slice_rows is None and self._lengths.observe(now_us, self._worked_off()):
             self._splitter.set_lengths(self._lengths.rows)
         batch = self._batch
@@ -152,21 +171,21 @@ class SplitterTask(Task):
     def _send_slice(self, piece: Slice, batch: pa.RecordBatch, out: SplitterOutputs) -> None:
         rows = batch if piece.rows == batch.num_rows else batch.slice(piece.start, piece.rows)
         size = out.send(piece.replica, piece.sequence, rows)
-        self._splitter.sent(piece, size)
+        self._splitter.sent(piece, size, out.now_us())
         self._sent[piece.replica] += piece.rows
         self._outstanding[piece.replica] += size
         self._start += piece.rows
         self._slice = None
 
-    def _note_credit(self, out: SplitterOutputs) -> None:
-        for replica in self._names:
+    def _note_credit(self, out: SplitterOutputs, now_us: int) -> None:
+        for replica in self._all:  # those that have left still work off what they have
             left = out.outstanding(replica)
             if left < self._outstanding[replica]:
-                self._splitter.taken(replica, self._outstanding[replica] - left)
+                self._splitter.taken(replica, self._outstanding[replica] - left, now_us)
                 self._outstanding[replica] = left
 
     def _worked_off(self) -> dict[int, int]:
-        return {replica: self._splitter.worked_off(replica) for replica in self._names}
+        return {replica: self._splitter.worked_off(replica) for replica in self._all}
 
     def _blamed(self, full: int) -> int:
         laggard = self._splitter.laggard() if self._settings.ordered else None
@@ -186,19 +205,28 @@ class SplitterTask(Task):
             self._began_us = now_us
             return
         time_s = (now_us - self._began_us) / 1e6
-        blocked_s = self._meter.read(self._names, now_us / 1e6)
+        blocked_s = self._meter.read(self._all, now_us / 1e6)
         seen = (sum(self._sent), sum(blocked_s))
-        if time_s <= self._sampled_s or seen == self._sampled:
+        if time_s <= self._sampled_s or (seen == self._sampled and not self._members.changes):
             return
         self._sampled, self._sampled_s = seen, time_s
         # What was worked off instead of what was sent: rows that only fill a queue say nothing of a replica's speed.
-        worked_off = tuple(map(float, self._worked_off().values()))
-        decision = self._policy.decide(Sample(time_s, self._names, blocked_s, worked_off))
-        self._splitter.retarget(self._names, decision.weights)
-        figures = zip(
-            self._names, decision.weights, decision.rates, blocked_s, self._sent, decision.clusters, strict=True
+        took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
+        meters = list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))
+        self._members.follow(meters)
+        decision = self._policy.decide(self._members.sample(time_s, meters))
+        self._splitter.retarget(decision.replicas, decision.weights)
+        self._log(now_us, decision, blocked_s)
+
+    def _log(self, now_us: int, decision: Decision, blocked_s: Sequence[float]) -> None:
+        """A row for every replica that was built; one that takes no part has weight 0 and no cluster."""
+        figures = dict(
+            zip(decision.replicas, zip(decision.weights, decision.rates, decision.clusters, strict=True), strict=True)
         )
-        self._decided += [(now_us, self._settings.region, *figure) for figure in figures]
+        for replica in self._all:
+            weight, rate, cluster = figures.get(replica, (0, 0.0, -1))
+            row = (replica, weight, rate, blocked_s[replica], self._sent[replica], cluster)
+            self._decided.append((now_us, self._settings.region, *row))
 
 
 class MergerTask(Task):

@@ -8,6 +8,13 @@ bound. Weights are then the minimax of predicted utilisation, weight over capaci
 
 - Who was full is told by the wait per row: bursts of a splitter that is quicker than all replicas block every
   connection now and then, in proportion to the rows it gets, but each row has to wait for the one that is too slow.
+- Where the splitter knows how long replicas took for what they worked off (the engine does, from its credits), those
+  that do not block show a speed as well: the rows of a replica over the time in which it had any. The way there and
+  back is in that, so it is a lower bound, and takes an unread replica to about its capacity at once; it shows by itself
+  that a load has gone, so that only replicas without rows are probed. One that was never idle is not judged by it: its
+  rows may have waited for the merger's room, that is for the others, and who goes by that finds his own weights again.
+- Where the merger holds little, a slow replica that works to its capacity is too late every now and then, and all
+  others run out of room. So slow ones get a little less with every sample in which they alone are waited for.
 - Not yet read: assumed to be faster than what it has shown, `grow` times when a known one blocks again, half as much
   again when the leader is new. So a slow replica is told from a draft leader by giving the others more: if they are
   alike, another one blocks next.
@@ -17,12 +24,15 @@ bound. Weights are then the minimax of predicted utilisation, weight over capaci
   costs throughput, which is seen, and the next one waits until that cost is at most `probe_cost` of the time.
 - When a probe finds that one has become much faster than any buffer could pretend, all that were about as slow as it
   are probed together: what had slowed them was most likely the same.
+- One that joins a region that others have been read in begins with a tenth of what the middle one of them can do, and
+  gets `grow` times as much with every sample until it blocks: if it is slow, that costs one sample of little.
 - From 32 connections on, replicas of about one capacity are reported as clusters.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +50,7 @@ from penstock.run.region.contract import (
     Weights,
     checked_settings,
     even_weights,
+    units_of,
 )
 from penstock.run.region.minimax import allocate
 
@@ -57,16 +68,36 @@ ALIKE = 2.0  # replicas at most so many times as fast as the probed one was
 PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
 AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
+JOINING = 0.1  # of the median capacity: where one begins that joins
+RISEN = 1.25  # one that shows so many times its capacity has become faster; less counts in the mean only
+BUSY = 0.95  # of the time: one that had rows for so long may have waited for the merger
+GROW_SHOWN = 1.2  # one that has shown how fast it is gets so much more, for the way there and back
+GROW_WAITING = 1.03  # the same once it has been read, while one of the others is what is waited for
+HELD_BACK_MAX = 40  # steps of that by which slow ones can be held back
+SHOWN_SAMPLES = 8  # over which what is shown is averaged
+NEAR_MINIMAX = 1.05  # capacities are known to a few per cent: so much more predicted utilisation is no difference
 MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
 
 
 @dataclass(slots=True)
 class _Replica:
     capacity: float = 0.0  # rows per second: a reading once it has led, what it has shown before
-    measured: bool = False
+    measured: bool = False  # read while it was full, or seen at its own speed twice
     last_full: int = 0  # number of the sample
     streak: int = 0  # samples in a row in which it was full
     last_probed: int = 0
+    shown: float = 0.0  # rows per second while it had any, averaged
+    own_speed: bool = False  # was idle for a part of a sample, so what it has shown is its own speed
+    joined: int | None = None  # number of the sample, where others had been read before it came
+
+    def shows(self, shown: float, taken: float) -> None:
+        """A lower bound of its speed: in the mean, or at once where it is so far above that the mean is history."""
+        mean = self.shown + (shown - self.shown) / SHOWN_SAMPLES
+        self.shown = shown if not self.shown or shown > RISEN * max(self.shown, self.capacity) else mean
+        self.capacity = max(self.capacity, self.shown)
+        if taken < BUSY * shown:
+            self.measured |= self.own_speed  # the second time it has had enough rows to be seen at work
+            self.own_speed = True
 
 
 class Knee:
@@ -79,9 +110,12 @@ class Knee:
         self._rate = BlockingRate(smoothing=1.0)
         self._replicas: dict[int, _Replica] = {}
         self._sent: dict[int, float] = {}
+        self._took_s: dict[int, float] = {}
         self._time_s = 0.0
         self._sample = 0
         self._growth = grow
+        self._last_full = 0  # number of the last sample in which anybody was full
+        self._held_back = 0  # steps by which those that are slower than the best are held back
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
         self._before = 0.0  # what the first of them could do before
         self._pause_until = 0
@@ -97,16 +131,27 @@ class Knee:
     def decide(self, sample: Sample) -> Decision:
         """Read those that blocked, raise those that did not, probe, and weigh by capacity."""
         self._sample += 1
-        self._replicas = {r: self._replicas.get(r) or _Replica() for r in sample.replicas}
+        self._follow_members(sample.replicas)
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
         blocking = dict(zip(sample.replicas, rates, strict=True))
+        shown = self._shown(sample)
         taken = self._taken(sample)
         full = self._full(taken, blocking)
-        self._learn(taken, full)
+        self._learn(taken, shown, full)
         clusters = self._clusters(sample.replicas)
-        self._probe(full, sum(taken.values()))
+        self._probe(full, shown, sum(taken.values()))
+        self._hold_back(full)
         weights = self._allocate(sample.replicas)
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
+
+    def _follow_members(self, replicas: Sequence[int]) -> None:
+        """Those that are new begin low where the others are known; those that are gone are forgotten."""
+        if tuple(replicas) == tuple(self._replicas):
+            return
+        known = any(self._replicas[r].measured for r in replicas if r in self._replicas)
+        joined = self._sample if known else None
+        self._replicas = {r: self._replicas.get(r) or _Replica(joined=joined) for r in replicas}
+        self._usual = 0.0  # what was usual for others is no measure of what a probe costs these
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -121,19 +166,33 @@ class Knee:
         self._time_s = sample.time_s
         return taken
 
-    def _learn(self, taken: Mapping[int, float], full: set[int]) -> None:
+    def _shown(self, sample: Sample) -> dict[int, float]:
+        """Rows per second of each in the time in which it had any, for those that had; to be called before `_taken`."""
+        shown = {}
+        for replica, took, total in zip(sample.replicas, sample.took_s, sample.sent, strict=bool(sample.took_s)):
+            rows, seconds = total - self._sent.get(replica, 0.0), took - self._took_s.get(replica, 0.0)
+            if rows > 0 and seconds > 0:
+                shown[replica] = rows / seconds
+        self._took_s = dict(zip(sample.replicas, sample.took_s, strict=False))
+        return shown
+
+    def _learn(self, taken: Mapping[int, float], shown: Mapping[int, float], full: set[int]) -> None:
         if full:
+            self._last_full = self._sample
             self._growth = self._grow if all(self._replicas[r].measured for r in full) else GROW_AFTER_NEW
         for r, replica in self._replicas.items():
             if r in full:
                 # The first reading counts rows that only filled the buffer; from the second on they are what was done.
                 replica.streak = replica.streak + 1 if replica.last_full == self._sample - 1 else 1
                 step = 1 / min(MEAN_SAMPLES, max(1, replica.streak - 1))
-                replica.capacity += step * (taken[r] - replica.capacity)
+                replica.capacity += step * (shown.get(r, taken[r]) - replica.capacity)
                 replica.measured = True
                 replica.last_full = self._sample
+                replica.shown = replica.capacity if r in shown else 0.0
             elif not replica.measured or r in self._probed:
-                replica.capacity = max(replica.capacity, taken[r])
+                replica.capacity = max(replica.capacity, taken[r], shown.get(r, 0.0))
+            if r in shown:
+                replica.shows(shown[r], taken[r])
 
     @staticmethod
     def _full(taken: Mapping[int, float], blocking: Mapping[int, float]) -> set[int]:
@@ -155,7 +214,7 @@ class Knee:
 
     # -- exploring ---------------------------------------------------------------------------------------------------
 
-    def _probe(self, full: set[int], flow: float) -> None:
+    def _probe(self, full: set[int], shown: Mapping[int, float], flow: float) -> None:
         """Go on with the probes that did not block, end the others, and begin one when it is time."""
         if not full:
             self._probed.clear()  # nobody waits: there is nothing to gain
@@ -172,7 +231,7 @@ class Knee:
         self._usual += (flow - self._usual) / MEAN_SAMPLES
         if not all(replica.measured for replica in self._replicas.values()):
             return  # those that have not been read grow with every sample, and that is probe enough
-        candidates = [r for r in self._replicas if r not in full and self._may_be_faster(r)]
+        candidates = [r for r in self._replicas if r not in full and r not in shown and self._may_be_faster(r)]
         if self._sample >= self._pause_until and candidates:
             chosen = min(candidates, key=lambda r: (self._replicas[r].last_probed, r))
             self._probed = {chosen: 0}
@@ -211,30 +270,66 @@ class Knee:
     def _is_best(self, r: int, best: float) -> bool:
         return self._replicas[r].capacity >= SLOWER * best
 
+    def _hold_back(self, full: set[int]) -> None:
+        """Slow ones are held back further while only they are waited for, and less when one of the best is."""
+        if full:
+            best = self._best()
+            step = -2 if any(self._is_best(r, best) for r in full) else 1
+            self._held_back = min(HELD_BACK_MAX, max(0, self._held_back + step))
+
+    def _in_favour(self, r: int) -> float:
+        """What one that was read gets of its capacity, where times are known that tell when it is too much."""
+        replica = self._replicas[r]
+        if not replica.shown:
+            return 1.0
+        if not self._is_best(r, self._best()):
+            return float(GROW_WAITING**-self._held_back)
+        return GROW_WAITING if replica.last_full < self._sample == self._last_full else 1.0
+
     # -- weighing ----------------------------------------------------------------------------------------------------
 
     def _assumed(self, r: int) -> float:
         """The capacity to weigh by: a reading, a guess for one that has not led yet, a little more for the probed."""
         replica, best = self._replicas[r], self._best()
-        known = max((x.capacity for x in self._replicas.values() if x.measured), default=0.0)
-        if not known:
+        known = [x.capacity for x in self._replicas.values() if x.measured]
+        if not any(known):
             return 1.0
+        if not replica.measured and replica.own_speed:
+            return GROW_SHOWN * replica.capacity
         if not replica.measured:
-            return self._growth * max(replica.capacity, known)
+            return min(self._growth * max(replica.capacity, *known), self._risen(replica, known))
         capacity = max(replica.capacity, 1e-9 * best)
         if r not in self._probed:
-            return capacity
+            return capacity * self._in_favour(r)
         slow = not self._is_best(r, best)
         ladder = LADDER_SLOW if slow else LADDER_EVEN
         # One that took nothing while it was read would stay at nothing, however high the ladder.
         raised = max(replica.capacity, best / UNITS) * ladder[min(self._probed[r], len(ladder) - 1)]
         return min(raised, best) if slow else raised
 
+    def _risen(self, replica: _Replica, known: Sequence[float]) -> float:
+        """How far one that joined has risen by now, from a tenth of the middle one."""
+        if replica.joined is None:
+            return math.inf
+        middle = max(statistics.median(known), max(known) / UNITS)
+        return float(JOINING * middle * self._grow ** (self._sample - replica.joined))
+
     def _allocate(self, replicas: Sequence[int]) -> Weights:
-        """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed."""
+        """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed.
+
+        Minimax rounds a slow replica's share down, be it by nearly a unit, which may be a fifth of it. Where rounding
+        to the nearest is as good as far as anybody can tell, that is done instead.
+        """
         units = np.arange(UNITS + 1, dtype=np.float64)
-        functions = [units / self._assumed(r) for r in replicas]
-        return allocate(functions, low=[int(r in self._probed) for r in replicas])
+        assumed = [self._assumed(r) for r in replicas]
+        low = [int(r in self._probed) for r in replicas]
+        minimax = allocate([units / capacity for capacity in assumed], low=low)
+        nearest = units_of(assumed)
+        # Without the times readings are coarser than a unit.
+        if not self._took_s or any(w < least for w, least in zip(nearest, low, strict=True)):
+            return minimax
+        most = [max(w / c for w, c in zip(weights, assumed, strict=True)) for weights in (minimax, nearest)]
+        return nearest if most[1] <= NEAR_MINIMAX * most[0] else minimax
 
 
 def build(settings: Mapping[str, float]) -> Policy:

@@ -1,0 +1,77 @@
+"""Who takes part in a region: replicas that join and leave while it runs, and their meters since they joined.
+
+    >>> members = Membership(most=3, active=1)
+    >>> members.ask(2)
+    >>> members.follow([(9.0, 500.0, 8.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
+    True
+    >>> members.sample(1.0, [(9.5, 600.0, 9.0), (0.25, 40.0, 0.5), (0.0, 0.0, 0.0)])
+    Sample(time_s=1.0, replicas=(0, 1), blocked_s=(9.5, 0.25), sent=(600.0, 40.0), took_s=(9.0, 0.5))
+
+A region is built with the most replicas that it may ever have, and the first so many of them are active. The others
+are tasks like any, with connections and a window, that get watermarks and the end and no rows. So joining and leaving
+are a change of weights between two slices: numbers go on, a replica that leaves works off what it has, and the merger,
+which knows numbers and not replicas, needs no notice. Rejected: starting tasks in a running job, for which Spark's
+barrier stage has no slots that it has not given out at the start, and whose workers would have to connect to others
+that do not listen any more.
+
+The last to join is the first to leave, so that a number says who is active. A replica that comes back is new to the
+policies, whose meters are cumulative: it is shown what was counted since it came back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.errors import InternalError
+from penstock.run.region.contract import Sample
+
+Meters = tuple[float, float, float]  # of one replica: seconds blocked, rows worked off, seconds that those took
+SCALE = "scale"  # what the driver says: `scale COUNT REGION`
+
+
+class Membership:
+    """The active replicas of one region, of those that were built."""
+
+    def __init__(self, most: int, active: int) -> None:
+        self.most = most
+        self.names = tuple(range(active))
+        self._wanted = active
+        self._base: list[Meters] = [(0.0, 0.0, 0.0)] * most  # what each showed when it joined
+
+    @property
+    def changes(self) -> bool:
+        """Whether somebody is to join or leave."""
+        return self._wanted != len(self.names)
+
+    def ask(self, count: int) -> None:
+        """So many are to be active from the next `follow` on."""
+        if not 1 <= count <= self.most:
+            msg = f"a region of at most {self.most} replicas was asked for {count}; its driver should have refused that"
+            raise InternalError(msg)
+        self._wanted = count
+
+    def follow(self, meters: Sequence[Meters]) -> bool:
+        """Let those who were asked for join or leave, given every replica's meters; whether anybody did."""
+        if not self.changes:
+            return False
+        for joining in range(len(self.names), self._wanted):
+            self._base[joining] = meters[joining]
+        self.names = tuple(range(self._wanted))
+        return True
+
+    def sample(self, time_s: float, meters: Sequence[Meters]) -> Sample:
+        """Every replica's meters as a sample of those who take part."""
+        since = [tuple(now - then for now, then in zip(meters[r], self._base[r], strict=True)) for r in self.names]
+        return Sample(time_s, self.names, *zip(*since, strict=True))
+
+
+def scale_command(region: str, replicas: int) -> str:
+    """The word by which a driver asks a region for so many replicas; the name comes last, as it may be any text."""
+    return f"{SCALE} {replicas} {region}"
+
+
+def asked_scale(command: str) -> tuple[str, int] | None:
+    """The region and the number of a command that scales one; None for other commands."""
+    word, _, rest = command.partition(" ")
+    count, _, region = rest.partition(" ")
+    return (region, int(count)) if word == SCALE and count.isdecimal() else None
