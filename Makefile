@@ -74,7 +74,7 @@ soak: $(FAULTS) $(VENV)/.stamp ## 100,000 killed producers and consumers, a mill
 
 $(FAULTS): $(RING) $(CORE) $(wildcard core/tests/*.hpp)
 	@mkdir -p $(@D)
-	$(CXX_TEST) -O2 $(RING) -o $@
+	$(CXX_TEST) -O2 $(RING) -o $@.$$$$ && mv $@.$$$$ $@  # whole or not there: test processes build it side by side
 
 $(FAULTS)-address: $(RING) $(CORE) $(wildcard core/tests/*.hpp)
 	@mkdir -p $(@D)
