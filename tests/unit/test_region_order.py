@@ -198,6 +198,19 @@ def test_the_laggard_has_the_oldest_slice() -> None:
     assert splitter.laggard() == 4
 
 
+def test_a_replica_took_what_it_had_rows_for() -> None:
+    """Two slices in a row count from the first's sending, and the time without any does not count."""
+    splitter = Splitter((0,), slice_rows=5)
+    first, second, third = (Slice(i, 0, 0, 5) for i in range(3))
+    splitter.sent(first, 1, now_us=100)
+    splitter.sent(second, 1, now_us=110)
+    splitter.taken(0, 1, now_us=150)
+    splitter.taken(0, 1, now_us=190)
+    splitter.sent(third, 1, now_us=1_000)
+    splitter.taken(0, 1, now_us=1_030)
+    assert (splitter.worked_off(0), splitter.took_us(0)) == (15, (150 - 100) + (190 - 150) + (1_030 - 1_000))
+
+
 def test_slices_are_as_long_as_their_replica_is_heavy() -> None:
     splitter = Splitter((0, 1), slice_rows=100)
     splitter.retarget((0, 1), (900, 100))

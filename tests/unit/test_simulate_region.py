@@ -258,3 +258,34 @@ def test_hosts_with_too_many_replicas_slow_down() -> None:
     assert many[0] == pytest.approx(2 * few[0])
     assert many[-1] == pytest.approx(2 * few[-1])
     assert few[-1] / few[0] == pytest.approx(65 / 35)
+
+
+@pytest.mark.parametrize("merger_rows", [0, 3])
+def test_what_was_worked_off_and_for_how_long(merger_rows: int) -> None:
+    """When everything has left: every row that was sent, each for its cost and its wait for the merger."""
+    model = RegionModel((Phase((0.01, 0.05)),), 1e-3, merger_rows=merger_rows, jitter=0.0)
+    kernel = region._kernel(model)
+    kernel.set_turns(np.array([0, 1], dtype=np.int32), 0)
+    kernel.advance(100.0, 400)
+    kernel.note_worked_off(1.0)
+    early = kernel.worked_off_rows()
+    assert 0 < early.sum() < 400
+    kernel.note_worked_off(1e6)
+    rows, took = kernel.worked_off_rows(), kernel.took_seconds()
+    assert rows.tolist() == kernel.sent_rows().tolist() == [200.0, 200.0]
+    assert took[1] == pytest.approx(200 * 0.05)
+    assert took[0] == pytest.approx(200 * 0.01) if merger_rows == 0 else took[0] > 200 * 0.02
+
+
+@pytest.mark.parametrize("merger_rows", [0, 64])
+def test_knee_settles_soon_where_replicas_tell_what_they_worked_off(merger_rows: int) -> None:
+    loaded = replace(experiments.three_with_one_loaded(62.5), credits=True)
+    model = replace(loaded, merger_rows=merger_rows, charge_laggard=merger_rows > 0)
+    trace = simulate(model, find_policy("knee").build(), seconds=125.0)
+    settled = experiments.settled_after(trace, model.ideal(0), 0.25)  # a unit of the slow one's five is a fifth
+    back = experiments.settled_after(trace, model.ideal(1), 0.1, 62.5)
+    assert settled is not None
+    assert settled <= 6
+    assert back is not None
+    assert back <= 6
+    assert trace.throughput[30:60].mean() > 0.9 * model.capacity(0)

@@ -294,8 +294,9 @@ class Knee:
         known = [x.capacity for x in self._replicas.values() if x.measured]
         if not any(known):
             return 1.0
-        if not replica.measured and replica.own_speed:
-            return GROW_SHOWN * replica.capacity
+        if not replica.measured and replica.shown:
+            # What others can do says nothing of one that has been seen at work: it may be as slow as it looks.
+            return (GROW_SHOWN if replica.own_speed else self._growth) * replica.capacity
         if not replica.measured:
             return min(self._growth * max(replica.capacity, *known), self._risen(replica, known))
         capacity = max(replica.capacity, 1e-9 * best)
