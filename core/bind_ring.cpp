@@ -276,10 +276,7 @@ bool poll(ring::Consumer& consumer, ring::Record& record) {
 
 std::optional<RecordHandle> next(const SharedConsumer& consumer, const Timeout& timeout) {
     ring::Record record;
-    if (consumer->poll(record)) {
-        ring::take_usual_turns();  // busy, it seems
-        return RecordHandle(consumer, std::move(record));
-    }
+    if (consumer->poll(record)) return RecordHandle(consumer, std::move(record));
     const Deadline deadline = deadline_of(timeout);
     while (!deadline.passed()) {
         {

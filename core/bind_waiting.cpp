@@ -29,7 +29,7 @@ int wait_for(int descriptor, epoll_event* events, int64_t timeout_ns) {
         const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
         const auto count =
             static_cast<int>(syscall(SYS_epoll_pwait2, descriptor, events, EVENTS_MAX, &timeout, nullptr, 0));
-        if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
+        if (count >= 0 || (errno != ENOSYS && errno != EPERM && errno != EACCES)) return count;
         knows_nanoseconds.store(false, std::memory_order_relaxed);
     }
     return epoll_wait(descriptor, events, EVENTS_MAX, static_cast<int>((timeout_ns + MILLISECOND_NS - 1) / MILLISECOND_NS));

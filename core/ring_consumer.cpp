@@ -361,7 +361,6 @@ void Consumer::wait(const Deadline& deadline) {
         const std::lock_guard lock(mutex_);
         if (relieve()) slice_ns_ = std::min(slice_ns_, limits_.pin_ns);
     }
-    take_short_turns();
     header.parked.store(ON_FUTEX, std::memory_order_seq_cst);
     if (!ready()) {
         counts_.parks++;

@@ -185,7 +185,6 @@ void Producer::wake_consumer() {
     uint32_t parked = header.parked.load(std::memory_order_seq_cst);
     if (parked == AWAKE || !header.parked.compare_exchange_strong(parked, AWAKE, std::memory_order_acq_rel)) return;
     counts_.wakes++;
-    take_usual_turns();
     if (parked == ON_FUTEX)
         futex_wake(header.parked, 1);
     else

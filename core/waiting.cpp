@@ -5,7 +5,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -55,49 +54,6 @@ void pause_core() {
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif
-}
-
-namespace {
-
-// As the kernel knows it, sched_setattr(2); C libraries have it only of late.
-struct SchedulerAttributes {
-    uint32_t size = 56, policy = 0;
-    uint64_t flags = 0;
-    int32_t nice = 0;
-    uint32_t priority = 0;
-    uint64_t runtime_ns = 0, deadline_ns = 0, period_ns = 0;  // the first is the length of an ordinary thread's turn
-    uint32_t utilisation_min = 0, utilisation_max = 0;
-};
-static_assert(sizeof(SchedulerAttributes) == 56);
-
-constexpr uint64_t SHORT_TURN_NS = 100'000;  // the least that the scheduler takes
-
-std::atomic<bool> knows_turns{true};
-thread_local uint64_t usual_turn_ns = 0;  // of a thread that takes short ones
-
-// The turn that the thread had; 0 where it stays as it is.
-uint64_t change_turn(uint64_t turn_ns) {
-    SchedulerAttributes found;
-    const bool known = syscall(SYS_sched_getattr, 0, &found, sizeof found, 0) == 0 && found.policy == SCHED_OTHER;
-    const uint64_t before = known ? found.runtime_ns : 0;  // kernels without turns say 0
-    SchedulerAttributes wanted;
-    wanted.nice = found.nice;  // as it is now; leaving it out would set it
-    wanted.runtime_ns = turn_ns;
-    if (before != 0 && syscall(SYS_sched_setattr, 0, &wanted, 0) == 0) return before;
-    knows_turns.store(false, std::memory_order_relaxed);
-    return 0;
-}
-
-}  // namespace
-
-void take_short_turns() {
-    if (usual_turn_ns == 0 && knows_turns.load(std::memory_order_relaxed)) usual_turn_ns = change_turn(SHORT_TURN_NS);
-}
-
-void take_usual_turns() {
-    if (usual_turn_ns == 0) return;
-    change_turn(usual_turn_ns);
-    usual_turn_ns = 0;
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {

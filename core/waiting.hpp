@@ -36,13 +36,6 @@ int futex_wake(std::atomic<uint32_t>& word, int count);
 
 void pause_core();
 
-// The scheduler's turns. A thread that waits asks for short ones: then it gets the core as soon as it is woken, from
-// whoever woke it, which has usual ones; otherwise a consumer that shares a core with its producer runs only when that
-// one sleeps. So whoever wakes another takes usual turns first, and so does a thread that finds work without waiting.
-// Nobody gets a larger share of the core for it. Where the kernel has no such turns (before 6.12), nothing happens.
-void take_short_turns();
-void take_usual_turns();
-
 // A descriptor that is closed when its holder goes.
 class Descriptor {
    public:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -61,6 +62,25 @@ def test_a_call_that_never_came_delays_what_was_sent_but_does_not_lose_it() -> N
         os.eventfd_read(receiver._inbox.wake_fileno())  # as if the sender had stopped before it wrote it
         (frame,) = heard(receiver)
         assert unpack_batch(frame, BATCH.schema).equals(BATCH)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_other_events_and_other_work_do_not_hide_a_call_that_never_came(seconds: float) -> None:
+    with two_workers() as (sender, receiver):
+        driver = os.eventfd(1)
+        try:
+            receiver.watch(driver)  # readable whenever the receiver waits
+            sender.send_batch(0, BATCH, 0)
+            assert receiver._inbox is not None
+            os.eventfd_read(receiver._inbox.wake_fileno())
+            frames: list[Frame] = []
+            deadline = time.monotonic() + 30
+            while not frames and time.monotonic() < deadline:
+                frames, called = receiver.wait(seconds)
+                assert called
+            assert [unpack_batch(frame, BATCH.schema) for frame in frames] == [BATCH]
+        finally:
+            os.close(driver)
 
 
 def test_connections_send_at_once_before_the_first_word(monkeypatch: pytest.MonkeyPatch) -> None:

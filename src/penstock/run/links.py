@@ -35,7 +35,7 @@ from penstock.run.wire import Frame, Kind
 CONNECT_SECONDS = 30.0
 KNOCK_SECONDS = 1.0
 PRODUCERS_MIN = 64  # places in an inbox
-LOOK_ANYWAY_SECONDS = 0.05  # of waiting in vain
+LOOK_ANYWAY_SECONDS = 0.05  # from one look into the ring to the next, at most
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Links:
         self._epoll = select.epoll()
         self._epoll_fileno = self._epoll.fileno()
         self._watched: set[int] = set()  # descriptors that the worker itself wants to hear of
-        self._in_vain = 0.0  # seconds of waiting since something came
+        self._looked_at = 0.0
         self._inbox: Inbox | None = None
         self._rings: dict[int, RingChannel] = {}  # by worker
         self._alive: dict[
@@ -258,14 +258,6 @@ class Links:
         frames: list[Frame] = []
         called = False
         events = epoll_wait_ns(self._epoll_fileno, int(seconds * 1e9))
-        if events:
-            self._in_vain = 0.0
-        else:
-            # A peer that was stopped between taking our flag down and calling us keeps the others from calling, too.
-            self._in_vain += seconds
-            if self._in_vain >= LOOK_ANYWAY_SECONDS:
-                self._in_vain = 0.0
-                self._look(frames)
         for descriptor, event in events:
             channel = self._by_descriptor.get(descriptor)
             if channel is not None:
@@ -280,6 +272,10 @@ class Links:
                     self._hung_up(self._alive.pop(descriptor), frames)
             else:
                 self._look(frames)
+        # A peer that was stopped between taking our flag down and calling us keeps the others from calling, too. So the
+        # ring is looked at now and then, whatever else there was to hear and however busy this worker is.
+        if self._inbox is not None and time.monotonic() - self._looked_at >= LOOK_ANYWAY_SECONDS:
+            self._look(frames)
         return frames, called
 
     def _receive(self, channel: SocketChannel, frames: list[Frame]) -> None:
@@ -295,6 +291,7 @@ class Links:
         """Take what has come through the ring, and write what waited for space; whether there may be more."""
         if self._inbox is None:
             return False
+        self._looked_at = time.monotonic()
         more = self._inbox.look()
         for peer, channel in self._rings.items():
             if peer not in self._gone and channel.has_news:
@@ -368,3 +365,4 @@ class Links:
         if self._inbox is not None:
             self._inbox.close()
         self._epoll.close()
+        self._epoll_fileno = -1  # the number may be somebody else's by now

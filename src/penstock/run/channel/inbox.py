@@ -33,6 +33,7 @@ from penstock.run.channel.segment import exchange
 from penstock.run.wire import BODY_BYTES_MAX, HEADER, WireFault
 
 FRAMES_PER_LOOK = 256
+OF_THE_MOMENT = ("pinned_bytes", "unfinished")  # of the rings that are read; not counters
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +144,8 @@ class Inbox:
         counted = Counter(self._past)
         for consumer in self._readers():
             counted.update(_added(consumer))
+            now = consumer.statistics()
+            counted.update({name: now[name] for name in OF_THE_MOMENT})
         return dict(counted)
 
     def leave(self, channel: RingChannel) -> None:
@@ -203,10 +206,9 @@ class Inbox:
 
     def _give_up(self, before: RingConsumer) -> None:
         """Close the ring before, when nobody writes to it and nothing in it is unread."""
-        counted = _added(before)
-        if counted["unfinished"] or any(channel.is_behind for channel in self._channels.values()):
+        if any(channel.is_behind for channel in self._channels.values()) or before.statistics()["unfinished"]:
             return
-        self._past.update(counted)
+        self._past.update(_added(before))
         before.close()
         self._before = None
 
@@ -217,7 +219,8 @@ class Inbox:
 def _added(consumer: RingConsumer) -> Counter[str]:
     """The counters that can be added up over rings."""
     counted = Counter(consumer.statistics())
-    del counted["longest"]
+    for name in ("longest", *OF_THE_MOMENT):
+        del counted[name]
     return counted
 
 

@@ -274,8 +274,8 @@ class RingChannel:
 
     def invite(self, segment: RingSegment) -> None:
         """Offer our next ring to the peer, which writes to the one before until it says that it has moved."""
-        if self._ended:
-            return
+        if self._ended or self._has_hung_up:
+            return  # it writes no more, and would not move
         self._behind = True
         self._inbox.wake_for_space(self.peer, self.peer_wake)
         try:
