@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.deploy.binding import Placing, make_placement
 from penstock.deploy.region_spread import NOTE, spread
 from penstock.model.plan import Plan, Slot
 from penstock.run.dataflow import Dataflow
@@ -41,3 +43,16 @@ def test_replicas_meet_only_where_there_are_too_few_workers(
     together = all(before[f"a/{i}"] == before[f"b/{i}"] for i in range(replicas))
     assert (NOTE not in spread(plan, dataflow, workers_on).notes) == (after == before)
     assert not (good and together) or after == before
+
+
+@pytest.mark.parametrize("scheduler", ["best", "exact", "t3", "ischeduler", "rstorm", "flink"])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_region_of_several_operators_is_placed(scheduler: str, replicas: int) -> None:
+    """Each replica's operators send to their like alone, and the certificate counts it so too."""
+    top = ps.Topology("chained")
+    numbers = top.source("numbers", ps.io.generator(lambda task, tasks: iter(()), "n bigint"))
+    region = numbers.parallel(replicas).map(lambda row: row.n, "n bigint").filter(lambda row: row.n > 0)
+    region.merge().sink("out", ps.io.discard())
+    dataflow = top.build()
+    plan = make_placement(dataflow, {"one": 4, "two": 4}, Placing(scheduler=scheduler))
+    assert set(plan.assignment) == set(task_ids(dataflow))

@@ -63,6 +63,8 @@ def _read(graph: OperatorGraph, profile: Profile | None) -> _Needs:
     for stream in graph.streams:
         pairs = (len(tasks_of[stream.source]), len(tasks_of[stream.target]))
         rate = np.broadcast_to(np.asarray(stream.rate, dtype=np.float64), pairs)
+        if stream.grouping == "forward" and not isinstance(stream.rate, tuple):  # from each task to its like alone
+            rate = np.where(np.eye(*pairs, dtype=bool), rate, 0.0)
         traffic.append((tasks_of[stream.source], tasks_of[stream.target], rate))
     if profile is not None:
         load.update({task: measured.load for task, measured in profile.tasks.items()})
