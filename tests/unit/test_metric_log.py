@@ -10,6 +10,7 @@ import pytest
 
 from penstock.deploy import metric_log
 from penstock.deploy.metric_log import MetricLog
+from penstock.errors import InvalidInput
 from penstock.run.meters import EDGE_COLUMNS
 
 
@@ -25,3 +26,10 @@ def test_a_log_that_cannot_be_written_goes_on_counting_and_tells_at_its_end(
     assert log.sums().edges["a/0", "b/0"]["tuples"] == 3
     with pytest.raises(OSError, match="log"):
         log.close()
+
+
+def test_an_unknown_table_is_named_with_those_there_are(tmp_path: Path) -> None:
+    log = MetricLog("job", tmp_path / "log")
+    with pytest.raises(InvalidInput, match="'nope' is asked for; there are tasks, edges"):
+        log.latest("nope")
+    log.close()

@@ -107,6 +107,9 @@ class MetricLog:
 
     def latest(self, name: str) -> pa.Table:
         """The newest rows of every worker."""
+        if name not in TABLES:
+            msg = f"metric table {name!r} is asked for; there are {', '.join(TABLES)}"
+            raise InvalidInput(msg)
         with self._lock:
             batches = [batch for (table, _), batch in sorted(self._latest.items()) if table == name]
         return pa.Table.from_batches(batches, TABLES[name])
