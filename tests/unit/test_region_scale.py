@@ -150,6 +150,14 @@ def test_a_slow_one_that_joins_costs_little() -> None:
     assert trace.weights[30:, 2].max() <= 30
 
 
+def test_one_that_joins_and_is_never_needed_does_no_harm() -> None:
+    """Where nobody blocks for hundreds of samples a newcomer is never read, and goes on rising."""
+    schedule = (Members(0.0, (0, 1)), Members(20.0, (0, 1, 2)))
+    model = RegionModel((Phase((1e-2, 1e-2, 1e-3)),), 1 / 250, members=schedule)
+    trace = simulate(model, find_policy("knee").build(), seconds=800.0)
+    assert trace.weights[-1].sum() == UNITS
+
+
 def test_who_comes_back_is_shown_what_was_counted_since() -> None:
     assert not doctest.testmod(membership).failed
     members = Membership(2, 2)

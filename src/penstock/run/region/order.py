@@ -83,7 +83,7 @@ class Splitter:
     def retarget(self, replicas: Sequence[int], weights: Sequence[int]) -> None:
         """Other replicas or weights from the next slice on; slices that are out stay where they are.
 
-        A replica that leaves still works off what it has; its connection ends afterwards.
+        A replica that leaves still works off what it has; its connection stays, for it may come back.
         """
         self._sharing.retarget(replicas, weights)
         self._measure()

@@ -170,8 +170,9 @@ class SplitterTask(Task):
 
     def _send_slice(self, piece: Slice, batch: pa.RecordBatch, out: SplitterOutputs) -> None:
         rows = batch if piece.rows == batch.num_rows else batch.slice(piece.start, piece.rows)
+        sent_us = out.now_us()  # before: the replica may be at work while we are on our way back
         size = out.send(piece.replica, piece.sequence, rows)
-        self._splitter.sent(piece, size, out.now_us())
+        self._splitter.sent(piece, size, sent_us)
         self._sent[piece.replica] += piece.rows
         self._outstanding[piece.replica] += size
         self._start += piece.rows

@@ -69,6 +69,7 @@ PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
 AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
 JOINING = 0.1  # of the median capacity: where one begins that joins
+RISING_SAMPLES_MAX = 64  # far beyond what any limit lets through, and short of what floats hold
 RISEN = 1.25  # one that shows so many times its capacity has become faster; less counts in the mean only
 BUSY = 0.95  # of the time: one that had rows for so long may have waited for the merger
 GROW_SHOWN = 1.2  # one that has shown how fast it is gets so much more, for the way there and back
@@ -313,7 +314,8 @@ class Knee:
         if replica.joined is None:
             return math.inf
         middle = max(statistics.median(known), max(known) / UNITS)
-        return float(JOINING * middle * self._grow ** (self._sample - replica.joined))
+        steps = min(self._sample - replica.joined, RISING_SAMPLES_MAX)
+        return float(JOINING * middle * self._grow**steps)
 
     def _allocate(self, replicas: Sequence[int]) -> Weights:
         """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed.
