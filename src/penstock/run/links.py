@@ -16,7 +16,7 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -111,8 +111,9 @@ class Links:
         try:
             for peer in sorted(p for p in peers if p > self._me):
                 place = workers[peer]
-                connection = connect((place.host, place.port), self._me, peer, key)
-                ring = agreement.call(connection, self._inbox, key, peer, self._note) if peer in near else None
+                with _meeting(peer):
+                    connection = connect((place.host, place.port), self._me, peer, key)
+                    ring = agreement.call(connection, self._inbox, key, peer, self._note) if peer in near else None
                 self._add(peer, connection, ring, near)
             expected = {p for p in peers if p < self._me}
             deadline = time.monotonic() + CONNECT_SECONDS
@@ -188,7 +189,8 @@ class Links:
         expected.discard(peer)
         ring = None
         if peer in near:
-            ring = agreement.answer(connection, local_listener, self._inbox, key, peer, self._note)
+            with _meeting(peer):
+                ring = agreement.answer(connection, local_listener, self._inbox, key, peer, self._note)
         self._add(peer, connection, ring, near)
 
     def _add(self, peer: int, connection: socket.socket, ring: RingChannel | None, near: set[int]) -> None:
@@ -366,3 +368,15 @@ class Links:
             self._inbox.close()
         self._epoll.close()
         self._epoll_fileno = -1  # the number may be somebody else's by now
+
+
+@contextlib.contextmanager
+def _meeting(peer: int) -> Iterator[None]:
+    """A connection that breaks, or says nothing for too long, while two workers meet: the other one has gone."""
+    try:
+        yield
+    except PeerGone:
+        raise
+    except (ConnectionError, TimeoutError) as error:
+        msg = f"worker {peer} was lost while both connected: {error}"
+        raise PeerGone(msg) from error

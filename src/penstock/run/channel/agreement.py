@@ -7,7 +7,9 @@ neither end can be left with another belief than its peer:
     the caller   -> "s": sockets, or a call at the local address, where both inboxes change hands
     both         -> "y": I have your inbox and my place in it, or "n": sockets after all
 
-Memory that cannot be had, a limit on descriptors, or a container's wall then cost speed and not the job.
+Memory that cannot be had, a limit on descriptors, or a container's wall then cost speed and not the job. A connection
+that breaks is no such obstacle: whoever has no use for rings says so before it closes, and whoever closes without a
+word, or after "y", has died.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def call(connection: socket.socket, inbox: Inbox | None, key: bytes, peer: int, 
         return None
     try:
         local = connect_locally(key, inbox.worker, peer)
-    except OSError as error:
+    except ConnectionError as error:  # it waits there until everybody has met
+        msg = f"worker {peer} has left its local address: {error}"
+        raise PeerGone(msg) from error
+    except (RingRefused, OSError) as error:
         tell(f"worker {peer} of this machine cannot be reached at its local address: {error}")
         connection.sendall(SOCKET)
         return None
@@ -81,19 +86,25 @@ def answer(
 def _exchange(
     connection: socket.socket, local: socket.socket, inbox: Inbox, peer: int, tell: Obstacle
 ) -> RingChannel | None:
-    channel = None
+    channel, broken = None, None
     try:
         channel = inbox.connect(local, peer)
     except (RingRefused, RingFault, NoSharedMemory, OSError) as error:
         local.close()
-        tell(f"worker {peer} of this machine and this one cannot share memory: {error}")
+        if isinstance(error, ConnectionError):
+            broken = error
+        else:
+            tell(f"worker {peer} of this machine and this one cannot share memory: {error}")
     try:
         connection.sendall(NO if channel is None else YES)
         agreed = read_exactly(connection, 1) == YES
     except BaseException:
         _close(channel)
         raise
-    if channel is not None and not agreed:
+    if broken is not None and agreed:
+        msg = f"worker {peer} agreed to share memory and has gone: {broken}"
+        raise PeerGone(msg) from broken
+    if not agreed and (channel is not None or broken is not None):
         tell(f"worker {peer} of this machine cannot share memory")
     if agreed and channel is not None:
         return channel

@@ -80,7 +80,7 @@ def connect_locally(key: bytes, me: int, peer: int) -> socket.socket:
         _check_user(connection)
         if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at worker {peer}'s address is another one"
-            raise PeerGone(msg)
+            raise RingRefused(msg)
     except BaseException:
         connection.close()
         raise
@@ -94,7 +94,7 @@ def accept_locally(listener: socket.socket, me: int, key: bytes) -> tuple[socket
         connection.settimeout(HANDSHAKE_SECONDS)
         _check_user(connection)
         return connection, handshake(connection, me, key, first=False)
-    except (OSError, PeerGone):
+    except (OSError, RingRefused):
         connection.close()
         return None
 
@@ -141,4 +141,4 @@ def _check_user(connection: socket.socket) -> None:
     _, user, _ = _CREDENTIALS.unpack(credentials)
     if user != os.geteuid():
         msg = f"a process of user {user} is at the other end; this one belongs to user {os.geteuid()}"
-        raise PeerGone(msg)
+        raise RingRefused(msg)
