@@ -194,6 +194,7 @@ def rate_batch(
     first: int, step: int, rows: int, base_us: int, us_per_value: float, schema: pa.Schema
 ) -> pa.RecordBatch: ...
 def epoll_wait_ns(descriptor: int, timeout_ns: int) -> list[tuple[int, int]]: ...
+def set_timer_slack(nanoseconds: int) -> int: ...  # of the calling thread; what it was
 
 # -- batch images and the socket: a batch has the codec's schema, images may be any bytes ------------------------------
 

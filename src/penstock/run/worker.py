@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock._core import PreparedImage
+from penstock._core import PreparedImage, set_timer_slack
 from penstock.errors import PenstockError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.segment import inbox_bytes
@@ -35,10 +35,14 @@ from penstock.run.region.slices import SliceCarrier, SliceOutputs
 from penstock.run.region.tasks import SplitterOutputs, splitters_in
 from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
+TIMER_SLACK_NS = 1_000  # the kernel's own 50 us would come on top of every wait for a time
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
 GRANT_PROMPT_US = 2_000  # credit of a region's slices goes back about as often, however little it is
-GRANT_FRACTION = 4  # credit goes back when a quarter of the window has been taken, or when there is nothing else to do
+# Credit goes back when a quarter of the window has been taken. Less need not: a sender that waits has a whole window
+# outstanding, and when all of it has been taken, that is more than a quarter. Sent back whenever there was nothing else
+# to do, credit woke the sender after each batch, and at a steady rate a third of all wake-ups were for that.
+GRANT_FRACTION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class Worker:
 
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
+        slack_before_ns = set_timer_slack(TIMER_SLACK_NS)
         try:
             if self._control is not None:
                 self._links.watch(self._control.fileno())
@@ -155,6 +160,7 @@ class Worker:
                     task.close()
             self._links.close()
             listener.close()
+            set_timer_slack(slack_before_ns)  # the thread may be Spark's and do other work next
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
 
@@ -240,9 +246,7 @@ class Worker:
             if now_us >= self._look_at_us:
                 self._look(0.0)
                 if self._owed and self._slices.from_splitters:
-                    self._return_credit(
-                        all_of_it=False
-                    )  # or a splitter waits for it until this worker has more or rests
+                    self._return_credit(at_rest=False)  # or a splitter waits until this worker has more or rests
                 self.meters.settle()
                 if now_us >= self._report_at_us:
                     self._report(now_us)
@@ -260,10 +264,10 @@ class Worker:
             else:
                 self._seldom(instruction, now_us)
             if machine.grants:
-                self._return_credit(all_of_it=False)
+                self._return_credit(at_rest=False)
 
     def _wait(self, until_us: int | None) -> None:
-        self._return_credit(all_of_it=True)
+        self._return_credit(at_rest=True)
         until_us = self._report_at_us if until_us is None else min(until_us, self._report_at_us)
         self._look(max(0, until_us - self._now_us()) / 1e6)
 
@@ -412,7 +416,7 @@ class Worker:
             if layout.is_source:
                 self._machine.hurry(t)
 
-    def _return_credit(self, *, all_of_it: bool) -> None:
+    def _return_credit(self, *, at_rest: bool) -> None:
         owed = self._owed
         for edge, size in self._machine.take_grants():
             owed[edge] = owed.get(edge, 0) + size
@@ -420,8 +424,8 @@ class Worker:
             layout = self._share.layout.edges[edge]
             # A splitter waits for single slices and tells by their credit who is late, so it gets to know soon.
             waited_for = edge in self._slices.from_splitters
-            prompt = waited_for and self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US
-            if all_of_it or prompt or owed[edge] * GRANT_FRACTION >= layout.window:
+            prompt = waited_for and (at_rest or self._last_us - self._granted_us.get(edge, 0) >= GRANT_PROMPT_US)
+            if prompt or owed[edge] * GRANT_FRACTION >= layout.window:
                 self._granted_us[edge] = self._last_us
                 self._links.send_mark(Kind.CREDIT, self._share.edges[edge].number, owed.pop(edge))
 
