@@ -9,6 +9,7 @@ namespace penstock {
 void bind_image(nanobind::module_&);
 void bind_kernels(nanobind::module_&);
 void bind_rate(nanobind::module_&);
+void bind_tally(nanobind::module_&);
 void bind_waiting(nanobind::module_&);
 void bind_socket(nanobind::module_&);
 void bind_region(nanobind::module_&);
@@ -25,6 +26,7 @@ NB_MODULE(_core, module) {
     penstock::bind_image(module);
     penstock::bind_kernels(module);
     penstock::bind_rate(module);
+    penstock::bind_tally(module);
     penstock::bind_waiting(module);
     penstock::bind_socket(module);
     penstock::bind_region(module);

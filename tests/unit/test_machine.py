@@ -353,6 +353,17 @@ def test_blocked_time_is_counted_from_the_full_window_to_the_returned_credit() -
     assert machine.blocked_us(0) == 0  # the credit came in before the clock moved on
 
 
+def test_time_without_credit_counts_while_the_worker_waits_for_it() -> None:
+    machine = Machine(WorkerLayout((TaskLayout("a/0", 0, is_source=True),), (EdgeLayout(0, None, window=10),)))
+    assert machine.next(1_000) == Poll(0)
+    machine.emitted(0, "batch", 10, 1)
+    machine.polled(0, ended=False, wait_until_us=None)
+    assert machine.next(1_000) == Wait(None)
+    machine.clock(501_000)  # half a second later the credit comes
+    machine.credit(0, 10)
+    assert machine.blocked_us(0) == 500_000
+
+
 def two_tasks(linger_us: int, *, outbound: bool = False, rows_max: int = 100) -> Machine:
     tasks = (TaskLayout("a/0", 0, is_source=True), *(() if outbound else (TaskLayout("b/0", 1),)))
     return Machine(WorkerLayout(tasks, (EdgeLayout(0, None if outbound else 1),), rows_max, linger_us))
@@ -407,7 +418,7 @@ def test_what_lingers_before_it_is_sent_goes_in_order_with_its_watermark_and_end
     machine.polled(0, ended=True, wait_until_us=None)
     assert machine.next(1201) == Finish(0)
     machine.finished(0)
-    assert machine.next(1202) == Send(0, ("first", "second"), 77, ended=True)
+    assert machine.next(1202) == Send(0, ("first", "second"), 16, 77, ended=True)
     machine.sent(0, 16, 20)
     assert machine.next(1203) == Done()
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock._core import Tally, latency_bucket
 from penstock.run import meters
-from penstock.run.meters import SLICE_NS, Meters, bucket_of, percentile, upper_end_us
+from penstock.run.meters import SLICE_NS, Meters, percentile, upper_end_us
 
 
 class Clocks:
@@ -29,9 +30,15 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     found = Clocks()
-    fake = SimpleNamespace(monotonic_ns=lambda: found.wall, thread_time_ns=lambda: found.cpu)
-    monkeypatch.setattr(meters, "time", fake)
+    monkeypatch.setattr(meters, "time", SimpleNamespace(thread_time_ns=lambda: found.cpu))
     return found
+
+
+def timed_by(clocks: Clocks, *tasks: str) -> Meters:
+    made = Meters(0, "n0", tasks, [])
+    made.switch = lambda to: made._tally.switch_to(to, clocks.wall)
+    made.start(0)
+    return made
 
 
 def counted(made: Meters) -> list[int]:
@@ -40,8 +47,7 @@ def counted(made: Meters) -> list[int]:
 
 
 def test_nested_runs_are_charged_to_whoever_is_at_work(clocks: Clocks) -> None:
-    made = Meters(0, "n0", ["a/0", "b/0"], [])
-    made.start(0)
+    made = timed_by(clocks, "a/0", "b/0")
     made.switch(0)
     clocks.work(100)
     caller = made.switch(1)
@@ -54,8 +60,7 @@ def test_nested_runs_are_charged_to_whoever_is_at_work(clocks: Clocks) -> None:
 
 
 def test_waiting_costs_nobody_anything(clocks: Clocks) -> None:
-    made = Meters(0, "n0", ["a/0"], [])
-    made.start(0)
+    made = timed_by(clocks, "a/0")
     made.switch(0)
     clocks.work(500)
     made.switch(made.waiting)
@@ -65,8 +70,7 @@ def test_waiting_costs_nobody_anything(clocks: Clocks) -> None:
 
 
 def test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it(clocks: Clocks) -> None:
-    made = Meters(0, "n0", ["busy/0", "sleepy/0"], [])
-    made.start(0)
+    made = timed_by(clocks, "busy/0", "sleepy/0")
     for _ in range(10):
         made.switch(0)
         clocks.work(SLICE_NS)
@@ -87,13 +91,28 @@ def test_bytes_of_what_passes_are_exact_where_rows_are_alike() -> None:
     made = Meters(0, "n0", ["a/0"], [("a/0", "b/0")])
     for rows in range(1, 50):
         made.passed(0, 0, pa.record_batch({"i": list(range(rows))}), rows)
-    assert made.edge_bytes == [8 * sum(range(1, 50))]
-    assert made.edge_tuples == [sum(range(1, 50))]
+    edges = made.snapshot(1, [(0, 0)], [0])["edges"].to_pylist()
+    assert [(row["tuples"], row["bytes"]) for row in edges] == [(sum(range(1, 50)), 8 * sum(range(1, 50)))]
+
+
+def test_counts_start_afresh_when_they_are_taken_and_know_their_limits() -> None:
+    tally = Tally(tasks=2, edges=1)
+    tally.run(1, 5)
+    tally.sent(1, 0, 5, 40)
+    tally.arrived(0, 100)
+    tally.arrived(0, 101)
+    assert tally.take_counts() == ([0, 5], [0, 1], [0, 40], [5], [40])
+    assert tally.take_latency() == [(0, latency_bucket(100), 2)]
+    assert tally.take_counts() == ([0, 0], [0, 0], [0, 0], [0], [0])
+    assert tally.take_latency() == []
+    for refused in (lambda: tally.run(2, 1), lambda: tally.switch_to(4), lambda: tally.sent(0, 1, 1, 1)):
+        with pytest.raises(IndexError):
+            refused()
 
 
 @given(latency_us=st.integers(0, 1 << 40))
 def test_buckets_hold_what_falls_into_them(latency_us: int) -> None:
-    end = upper_end_us(bucket_of(latency_us))
+    end = upper_end_us(latency_bucket(latency_us))
     assert latency_us <= end <= latency_us * 1.13 + 1
 
 

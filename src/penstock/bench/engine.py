@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -192,15 +191,13 @@ def transport_latency(
 
 def _probe(seconds: float, lines: list[str], transport: str) -> Measured:
     vocabulary = sorted({word for line in lines for word in line.split()})
-    late: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-    dataflow = jobs.probe(
-        PROBE_WORDS_PER_SECOND, seconds, lambda batch: late.append(jobs.lateness_us(batch)), vocabulary
-    )
+    late = jobs.Lateness()
+    dataflow = jobs.probe(PROBE_WORDS_PER_SECOND, seconds, late, vocabulary)
     timed: Timed = timed_run(
         dataflow,
         jobs.paired(dataflow),
         RunSettings(transport=transport),
-        at_end=lambda: np.concatenate(late).tolist() if late else [],
+        at_end=late.us,
     )
     times = np.array([time for answer in timed.answers for time in answer])  # type: ignore[attr-defined]
     p50, p99 = np.percentile(times, [50, 99])

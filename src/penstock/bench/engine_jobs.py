@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -99,11 +98,26 @@ def probe(
     return topology.build()
 
 
-def lateness_us(batch: pa.RecordBatch) -> Any:  # noqa: ANN401 - a numpy array
-    """How long after it was due each word of a batch has come out."""
-    due = batch.column("due")
-    times = np.frombuffer(due.buffers()[1], np.int64)[due.offset : due.offset + len(due)]
-    return time.time_ns() // 1000 - times
+class Lateness:
+    """A sink that notes when each batch came out; how late its words were is reckoned afterwards."""
+
+    def __init__(self) -> None:
+        self._came_ns: list[int] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        """Note the time."""
+        self._came_ns.append(time.time_ns())
+        self._batches.append(batch)
+
+    def us(self) -> list[int]:
+        """How long after it was due each word has come out."""
+        found: list[int] = []
+        for came_ns, batch in zip(self._came_ns, self._batches, strict=True):
+            due = batch.column("due")
+            times = np.frombuffer(due.buffers()[1], np.int64)[due.offset : due.offset + len(due)]
+            found += (came_ns // 1000 - times).tolist()
+        return found
 
 
 def chain(batches: list[pa.RecordBatch], rows: int, length: int) -> Dataflow:

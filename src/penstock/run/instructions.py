@@ -92,6 +92,7 @@ class Send:
 
     edge: int
     payloads: tuple[object, ...]
+    size: int  # bytes, as they were counted when they were held
     watermark_us: int | None
     ended: bool
 

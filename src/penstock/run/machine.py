@@ -37,6 +37,7 @@ import heapq
 from dataclasses import dataclass
 from operator import itemgetter
 
+from penstock.run.alarms import Alarms
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
 from penstock.run.instructions import (
     Advance,
@@ -50,7 +51,7 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine_state import HeldBatches, TaskState, may_run, times_of
+from penstock.run.machine_state import HeldBatches, TaskState
 
 BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
 BUSY_LINGER_US = 1_000
@@ -93,12 +94,13 @@ class Machine:
         self._turn = 0
         self._until_fair = FAIR_EVERY  # instructions
         self._targets = [edge.target for edge in layout.edges]
+        self._lingers = layout.linger_us > 0
         self._patience_us = layout.linger_us  # how long small batches are held just now
-        self._small = layout.rows_max  # and which are small
+        self._small = layout.rows_max if self._lingers else layout.rows_max // BUSY_SMALL  # and which are small
         self._rested_us: int | None = None
         self._held: dict[int, HeldBatches] = {}  # outbound edges, where batches linger
         self._now_us = 0
-        self._alarm_us = END_OF_TIME_US  # no task asked to be woken before this
+        self._alarms = Alarms(self._tasks)
         self._unfinished = len(self._tasks)
         self.grants: dict[int, int] = {}  # inbound edge -> bytes to give back to its sender
         for t, task in enumerate(self._tasks):
@@ -106,6 +108,10 @@ class Machine:
             self._consider(t)
 
     # -- events ------------------------------------------------------------------------------------------------------
+
+    def clock(self, now_us: int) -> None:
+        """The time of the events that come next, where that is not the time of the last instruction: after a wait."""
+        self._now_us = now_us
 
     def received(self, edge: int, payload: object, size: int, rows: int) -> None:
         """A batch has come in on an edge that starts on another worker."""
@@ -135,7 +141,12 @@ class Machine:
         if target is None or (self._patience_us and rows < self._small):
             return False
         task = self._tasks[target]
-        return not task.inbox and not task.blocked and task.wanted is None
+        told = task.watermark_us <= task.told_us  # a mark that came before goes first
+        return not task.inbox and not task.blocked and task.wanted is None and told
+
+    def passed_in(self, edge: int, size: int) -> None:
+        """A batch from another worker has gone straight to its target, as `passes` allowed; its credit goes back."""
+        self._return(edge, size)
 
     def holds(self, edge: int, rows: int = 0) -> bool:
         """Whether a batch (or, without rows, a mark) for an edge to another worker is to be held instead of sent."""
@@ -149,6 +160,7 @@ class Machine:
             held = self._held[edge] = HeldBatches(self._now_us + self._patience_us)
         held.payloads.append(payload)
         held.rows += rows
+        held.size += size
         if held.rows >= self.layout.rows_max:
             held.send_at_us = 0
 
@@ -193,14 +205,14 @@ class Machine:
         state.source_ended = ended
         state.poll_at_us = wait_until_us
         if wait_until_us is not None:
-            self._alarm_us = min(self._alarm_us, wait_until_us)
+            self._alarms.ask(task, wait_until_us)
         self._consider(task)
 
     def wants_wake(self, task: int, at_us: int | None) -> None:
         """A task asks to be woken at a time, or no longer."""
         self._tasks[task].wake_at_us = at_us
         if at_us is not None:
-            self._alarm_us = min(self._alarm_us, at_us)
+            self._alarms.ask(task, at_us)
 
     def hurry(self, task: int) -> None:
         """A source that asked to be left alone for a while is asked now: it is to be stopped."""
@@ -225,24 +237,20 @@ class Machine:
     def next(self, now_us: int) -> Instruction:
         """What to do now."""
         self._now_us = now_us
-        if not self.layout.linger_us:
-            self._feel_busy(now_us)
-        while True:
+        if not self._lingers:  # small batches are held only after a while without rest
+            if self._rested_us is None or now_us < self._rested_us:
+                self._rested_us = now_us
+            self._patience_us = BUSY_LINGER_US if now_us - self._rested_us > BUSY_AFTER_US else 0
+        instruction = self._next(now_us)
+        while type(instruction) is Wait and not self._lingers and self._let_go():
             instruction = self._next(now_us)
-            if type(instruction) is not Wait or self.layout.linger_us or not self._let_go():
-                return instruction
-
-    def _feel_busy(self, now_us: int) -> None:
-        """Small batches are held only after a while without rest."""
-        if self._rested_us is None or now_us < self._rested_us:
-            self._rested_us = now_us
-        busy = now_us - self._rested_us > BUSY_AFTER_US
-        self._patience_us = BUSY_LINGER_US if busy else 0
-        self._small = self.layout.rows_max // BUSY_SMALL
+        return instruction
 
     def _let_go(self) -> bool:
         """Rest has come: nothing is held any longer; whether anything was."""
         self._rested_us = None  # until it is asked again
+        if not self._patience_us and not self._held:
+            return False
         self._patience_us = 0
         late = [t for t, task in enumerate(self._tasks) if task.inbox and task.run_at_us and not task.blocked]
         for t in late:
@@ -259,8 +267,9 @@ class Machine:
                 return send
         if not self._unfinished:
             return Done()
-        if now_us >= self._alarm_us:
-            self._wake_sleepers(now_us)
+        if now_us >= self._alarms.first_us:
+            for t in self._alarms.due(now_us):
+                self._consider(t)
         ready, tasks = self._ready, self._tasks
         while ready:
             t = heapq.heappop(ready)[2] if self._until_fair > 1 else self._pop_starved()
@@ -435,15 +444,16 @@ class Machine:
             raise ValueError(msg)
         task = self._tasks[target]
         if self._patience_us or task.run_at_us:
-            self._linger(task, edge, payload, rows)
+            self._linger(target, edge, payload, rows)
         task.inbox.append((edge, payload, size, rows))
         if not task.queued:
             self._consider(target)
 
     # -- linger ------------------------------------------------------------------------------------------------------
 
-    def _linger(self, task: TaskState, edge: int, payload: object, rows: int) -> None:
+    def _linger(self, t: int, edge: int, payload: object, rows: int) -> None:
         """When a task is to run whose inbox this entry joins; what comes from another worker was held there."""
+        task = self._tasks[t]
         if task.layout.slicewise:
             return  # slices cannot be joined, and a splitter would take a replica that holds them for a slow one
         was_empty = not task.inbox
@@ -455,13 +465,13 @@ class Machine:
                 task.run_at_us = 0
             elif was_empty:
                 task.run_at_us = self._now_us + self._patience_us
-                self._alarm_us = min(self._alarm_us, task.run_at_us)
+                self._alarms.ask(t, task.run_at_us)
 
     def _due_send(self, now_us: int) -> Send | None:
         for edge, held in self._held.items():
             if held.send_at_us <= now_us:
                 del self._held[edge]
-                return Send(edge, tuple(held.payloads), held.watermark_us, held.ended)
+                return Send(edge, tuple(held.payloads), held.size, held.watermark_us, held.ended)
         return None
 
     def _consider(self, t: int) -> None:
@@ -481,16 +491,9 @@ class Machine:
         heapq.heapify(self._ready)
         return oldest[2]
 
-    def _wake_sleepers(self, now_us: int) -> None:
-        self._alarm_us = END_OF_TIME_US
-        for t, task in enumerate(self._tasks):
-            times = times_of(task)
-            if any(at <= now_us for at in times):
-                self._consider(t)
-            if not task.finished:
-                self._alarm_us = min(self._alarm_us, min((at for at in times if at > now_us), default=END_OF_TIME_US))
-
     def _earliest(self) -> int | None:
-        times = [at for task in self._tasks if not task.finished and may_run(task) for at in times_of(task)]
-        times += [held.send_at_us for held in self._held.values()]
-        return min(times, default=None)
+        alarm_us = self._alarms.earliest()
+        if not self._held:
+            return alarm_us
+        send_us = min(held.send_at_us for held in self._held.values())
+        return send_us if alarm_us is None else min(send_us, alarm_us)

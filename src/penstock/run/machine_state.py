@@ -42,6 +42,7 @@ class HeldBatches:
     send_at_us: int
     payloads: list[object] = field(default_factory=list)
     rows: int = 0
+    size: int = 0  # bytes that count as sent
     watermark_us: int | None = None
     ended: bool = False
 

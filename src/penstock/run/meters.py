@@ -1,6 +1,7 @@
 """Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
 
-Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row. The thread's CPU
+Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row, and in the core
+(`core/bind_tally.cpp`); here is what becomes of it. The thread's CPU
 clock is a system call (0.7 us, ten times the monotonic clock), too dear around each run of a task. So runs are timed
 with the monotonic clock, the CPU clock is read every five milliseconds, and what it says is shared out among the tasks
 that ran in between, by their times. A task that waits in its function for longer than that is found out, because its
@@ -11,11 +12,11 @@ with buckets about 9 % wide.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from penstock._core import Tally
 from penstock.run.channel.protocol import ChannelStatistics
 
 TASK_COLUMNS = pa.schema(
@@ -87,17 +88,8 @@ TABLES = {
 }
 
 SLICE_NS = 5_000_000  # between two readings of the CPU clock
-MEASURE_EVERY = 16  # batches of an edge between two that have their bytes counted, where only the log wants them
 
-_SUB_BITS = 3  # eight buckets for each power of two
-
-
-def bucket_of(latency_us: int) -> int:
-    """The histogram bucket of a latency."""
-    if latency_us < 1 << (_SUB_BITS + 1):
-        return max(0, latency_us)
-    shift = latency_us.bit_length() - _SUB_BITS - 1
-    return (shift << _SUB_BITS) + (latency_us >> shift)
+_SUB_BITS = 3  # eight buckets for each power of two, as the core has them
 
 
 def upper_end_us(bucket: int) -> int:
@@ -117,73 +109,45 @@ class Meters:
         self.started_us = 0
         self.loop = len(self._tasks)  # in place of a task: the worker's own work
         self.waiting = self.loop + 1  # in place of a task: nothing to do
-        self._now = self.loop  # who is at work
-        self._since_ns = self._settled_ns = self._cpu_ns = 0
+        self._settled_ns = self._cpu_ns = 0
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
-        self._row_bytes = [(0.0, 0)] * len(self._edges)  # of each edge: last measured, batches since
-        self._clear()
+        self.cpu_ns = [0] * len(self._tasks)
+        self.tuples_out = [0] * len(self._tasks)
+        self._tally = tally = Tally(len(self._tasks), len(self._edges))
+        # Called for every batch, so the core's own methods: a function in between would cost as much as they do.
+        self.switch: Callable[[int], int] = tally.switch_to  # who is at work from now on; who was until now
+        self.run: Callable[[int, int], int] = tally.run  # the same, for a task that is given so many rows
+        self.passed: Callable[[int, int, pa.RecordBatch, int], None] = tally.passed  # task, edge, batch, rows
+        self.sent: Callable[[int, int, int, int], None] = tally.sent  # task, edge, rows, bytes
+        self.arrived: Callable[[int, int], None] = tally.arrived_now  # task, origin_ns
 
     def start(self, now_us: int) -> None:
         """Counting begins, in the thread that will do the work."""
         self._clear()
         self.started_us = now_us
-        self._now = self.loop
-        self._since_ns = self._settled_ns = time.monotonic_ns()
+        self.switch(self.loop)
+        self._tally.take_wall_ns()
+        self._settled_ns = self._tally.since_ns
         self._cpu_ns = time.thread_time_ns()
 
     def _clear(self) -> None:
-        count = len(self._tasks)
-        self.cpu_ns = [0] * count
-        self._wall_ns = [0] * (count + 2)
-        self.tuples_in = [0] * count
-        self.tuples_out = [0] * count
-        self.bytes_out = [0] * count
-        self.runs = [0] * count
-        self.edge_tuples = [0] * len(self._edges)
-        self.edge_bytes = [0] * len(self._edges)
-        self.latency: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-
-    def switch(self, to: int) -> int:
-        """From now on someone else is at work, a task, `loop` or `waiting`; who it was until now."""
-        now_ns = time.monotonic_ns()
-        was = self._now
-        self._wall_ns[was] += now_ns - self._since_ns
-        self._now, self._since_ns = to, now_ns
-        return was
+        self.cpu_ns = [0] * len(self._tasks)
+        self.tuples_out = [0] * len(self._tasks)
 
     def settle(self, *, at_once: bool = False) -> None:
         """Share out the CPU time since the last call, unless that was a moment ago."""
-        if not at_once and self._since_ns - self._settled_ns < SLICE_NS:
+        if not at_once and self._tally.since_ns - self._settled_ns < SLICE_NS:
             return
-        self.switch(self._now)
+        self.switch(self._tally.at_work)
         cpu_ns = time.thread_time_ns()
-        wall = self._wall_ns
+        wall = self._tally.take_wall_ns()
         busy = sum(wall) - wall[self.waiting]
         if busy > 0:
             share = (cpu_ns - self._cpu_ns) / busy
             for t, ns in enumerate(wall[: self.loop]):
                 if ns:
                     self.cpu_ns[t] += int(ns * share)
-        self._wall_ns = [0] * len(wall)
-        self._settled_ns, self._cpu_ns = self._since_ns, cpu_ns
-
-    def passed(self, task: int, edge: int, batch: pa.RecordBatch, rows: int) -> None:
-        """A batch has gone straight to a task of the same worker; only the log wants its bytes: mostly guessed."""
-        row_bytes, count = self._row_bytes[edge]
-        if not count:
-            row_bytes, count = batch.nbytes / rows, MEASURE_EVERY
-        self._row_bytes[edge] = (row_bytes, count - 1)
-        self.sent(task, edge, rows, int(row_bytes * rows))
-
-    def sent(self, task: int, edge: int, rows: int, size: int) -> None:
-        """A batch has left a task on an edge."""
-        self.bytes_out[task] += size
-        self.edge_tuples[edge] += rows
-        self.edge_bytes[edge] += size
-
-    def arrived(self, task: int, latency_us: int) -> None:
-        """A batch has reached a sink so long after it left its source."""
-        self.latency[task][bucket_of(latency_us)] += 1
+        self._settled_ns, self._cpu_ns = self._tally.since_ns, cpu_ns
 
     def snapshot(
         self,
@@ -194,20 +158,21 @@ class Meters:
     ) -> dict[str, pa.RecordBatch]:
         """Rows of the tables for the interval that ends now; counting starts afresh."""
         self.settle(at_once=True)
+        tuples_in, runs, bytes_out, edge_tuples, edge_bytes = self._tally.take_counts()
         interval = now_us - self.started_us
         count = len(self._tasks)
         columns: list[Sequence[object]] = [
             [now_us] * count, [interval] * count, [self._worker] * count, [self._node] * count, self._tasks,
-            [ns // 1000 for ns in self.cpu_ns], self.tuples_in, self.tuples_out, self.bytes_out, self.runs,
+            [ns // 1000 for ns in self.cpu_ns], tuples_in, self.tuples_out, bytes_out, runs,
             [q[0] for q in queues], [q[1] for q in queues], list(blocked_us),
         ]  # fmt: skip
-        busy = [e for e, tuples in enumerate(self.edge_tuples) if tuples]
+        busy = [e for e, tuples in enumerate(edge_tuples) if tuples]
         edges: list[Sequence[object]] = [
             [now_us] * len(busy), [interval] * len(busy),
             [self._edges[e][0] for e in busy], [self._edges[e][1] for e in busy],
-            [self.edge_tuples[e] for e in busy], [self.edge_bytes[e] for e in busy],
+            [edge_tuples[e] for e in busy], [edge_bytes[e] for e in busy],
         ]  # fmt: skip
-        seen = [(t, bucket, n) for t, histogram in self.latency.items() for bucket, n in sorted(histogram.items())]
+        seen = self._tally.take_latency()
         latency: list[Sequence[object]] = [
             [now_us] * len(seen), [self._tasks[t] for t, _, _ in seen],
             [upper_end_us(bucket) for _, bucket, _ in seen], [n for _, _, n in seen],
@@ -233,21 +198,16 @@ class Meters:
 class Unmetered(Meters):
     """Counts nothing, for measuring what counting costs."""
 
-    def switch(self, to: int) -> int:
-        """Nobody is timed."""
-        return to
+    def __init__(self, worker: int, node: str, tasks: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+        super().__init__(worker, node, tasks, edges)
+        self.switch = lambda to: to
+        self.run = lambda task, _rows: task
+        self.passed = lambda _task, _edge, _batch, _rows: None
+        self.sent = lambda _task, _edge, _rows, _size: None
+        self.arrived = lambda _task, _origin_ns: None
 
     def settle(self, *, at_once: bool = False) -> None:
         """Nothing to share out."""
-
-    def passed(self, task: int, edge: int, batch: pa.RecordBatch, rows: int) -> None:
-        """Not counted."""
-
-    def sent(self, task: int, edge: int, rows: int, size: int) -> None:
-        """Not counted."""
-
-    def arrived(self, task: int, latency_us: int) -> None:
-        """Not counted."""
 
 
 def balance_rows(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:

@@ -1,7 +1,6 @@
 """What a task emits on its way out: routed while the task runs, and handed to whoever is to have it.
 
-A batch that goes whole to one task of the same worker is passed on at once where nothing stands in the way; others are
-routed and pushed.
+What goes to a task of the same worker is passed on at once where nothing stands in the way; the rest is sent or queued.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from penstock.run.contract import MAIN
 from penstock.run.dataflow import FORWARD, Dataflow
 from penstock.run.layout import WorkerShare
 from penstock.run.routing import Router
+from penstock.run.wire import codec_of
 
 
 class Packet(NamedTuple):
@@ -30,13 +30,10 @@ class Carrier(Protocol):
     """Who takes what tasks emit: the worker."""
 
     def pass_on(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
-        """A whole batch for one edge."""
-
-    def push(self, task: int, edge: int, packet: Packet) -> None:
-        """A part of a batch for one edge."""
+        """A batch, or a part of one, for one edge."""
 
     def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
-        """Rows of a batch for one edge, not gathered yet."""
+        """Rows of a batch for an edge that leaves the worker, not gathered yet."""
 
     def push_watermark(self, edge: int, time_us: int) -> None:
         """Event time for one edge."""
@@ -76,11 +73,21 @@ class TaskOutputs:
             if only is not None:
                 self._carrier.pass_on(self._task, stream.edges[only], batch, rows, origin_ns)
             elif stream.straight:
-                for position, image in stream.router.route_images(batch):
-                    self._carrier.push_image(self._task, stream.edges[position], image, origin_ns, batch.schema)
+                self._emit_images(stream, batch, origin_ns)
             else:
                 for position, part in stream.router.route(batch):
-                    self._carrier.push(self._task, stream.edges[position], Packet(part, origin_ns))
+                    self._carrier.pass_on(self._task, stream.edges[position], part, part.num_rows, origin_ns)
+
+    def _emit_images(self, stream: OutStream, batch: pa.RecordBatch, origin_ns: int) -> None:
+        """Rows for other workers first: those work on theirs while this one goes on with its own."""
+        near = []
+        for position, image in stream.router.route_images(batch):
+            if stream.router.local[position]:
+                near.append((stream.edges[position], image))
+            else:
+                self._carrier.push_image(self._task, stream.edges[position], image, origin_ns, batch.schema)
+        for edge, image in near:
+            self._carrier.pass_on(self._task, edge, image.open(codec_of(batch.schema)), image.rows, origin_ns)
 
     def watermark(self, time_us: int) -> None:
         """Pass event time on to every reader of the main output."""

@@ -21,7 +21,7 @@ from penstock.run.operators.convert import conform, rows_to_batch
 IDLE_US = 1_000  # how long a source without rows waits before it is asked again
 GATHER_NS = 2_000_000  # rows are gathered for a batch no longer than this: a slow generator's rows go out as they come
 LOOK_ROWS = 64  # at most so many rows between two looks at the clock
-TICK_US = 300  # a steady source gives the rows of so long a time together: one row alone costs as much as ten
+TICK_US = 150  # a steady source gives the rows of so long a time together: one row alone costs as much as ten
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
 
 GeneratorFunction = Callable[[int, int], Iterable[Any]]
@@ -138,46 +138,39 @@ class RateSource(SourceTask):
         self.stopped = False
         self._began_us: int | None = None
         self._polled_us = 0
+        self._step = context.tasks  # from one value of this task to the next
+        self._us_per_value = 1_000_000 / self.rows_per_second
+        rows = (1 << 62) if self.rows is None else self.rows
+        self._limit = max(0, -(-(rows - context.index) // context.tasks))  # rows of this task in all
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """All rows that are due by now, up to one batch."""
-        if self._began_us is None:
-            self._began_us = now_us
-        if self.stopped or self.sent >= self._limit():
+        began_us = self._began_us
+        if began_us is None:
+            began_us = self._began_us = now_us
+        if self.stopped or self.sent >= self._limit:
             return ENDED
-        due = min(self._due_rows(now_us - self._began_us), self._limit(), self.sent + self.context.rows_max)
-        if due > self.sent:
+        values = int((now_us - began_us) * self.rows_per_second / 1_000_000)  # 0 to this are due
+        due = (values - self.context.index) // self._step + 1
+        given = min(due, self._limit, self.sent + self.context.rows_max)
+        if given > self.sent:
             self._polled_us = now_us
-            out.emit(self._batch(due))
-            self.sent = due
-            if due >= self._limit():
+            out.emit(self._batch(given - self.sent, began_us))
+            self.sent = given
+            if given >= self._limit:
                 return ENDED
-            if due < self._due_rows(now_us - self._began_us):
+            if given < due:
                 return MORE  # than one batch
-        due_us = self._began_us + self._due_us(self.sent)
+        due_us = began_us + int(self._value() * self._us_per_value)
         return Polled(wait_until_us=max(now_us + 1, self._polled_us + TICK_US, due_us))
 
-    def _limit(self) -> int:
-        """Rows of this task in all."""
-        if self.rows is None:
-            return 1 << 62
-        return max(0, -(-(self.rows - self.context.index) // self.context.tasks))
+    def _value(self) -> int:
+        """Of the next row."""
+        return self.sent * self._step + self.context.index
 
-    def _value(self, position: int) -> int:
-        return position * self.context.tasks + self.context.index
-
-    def _due_us(self, position: int) -> int:
-        return int(self._value(position) * 1_000_000 / self.rows_per_second)
-
-    def _due_rows(self, elapsed_us: int) -> int:
-        values = int(elapsed_us * self.rows_per_second / 1_000_000)  # values 0 .. this are due
-        return max(0, (values - self.context.index) // self.context.tasks + 1)
-
-    def _batch(self, due: int) -> pa.RecordBatch:
-        """The rows of this task from the first that has not been sent to those that are due."""
-        base_us = self.start_us if self.start_us is not None else (self._began_us or 0)
-        rows, step = due - self.sent, self.context.tasks
-        return rate_batch(self._value(self.sent), step, rows, base_us, 1_000_000 / self.rows_per_second, self.schema)
+    def _batch(self, rows: int, began_us: int) -> pa.RecordBatch:
+        base_us = began_us if self.start_us is None else self.start_us
+        return rate_batch(self._value(), self._step, rows, base_us, self._us_per_value, self.schema)
 
     def take_state(self) -> dict[str, bytes]:
         """Rows sent, and when the first was due."""
