@@ -98,7 +98,9 @@ class Topology:
 
     def start(self, spark: Any, **options: Any) -> Any:  # noqa: ANN401 - Spark's types are not known here
         """Start and return a Job."""
-        return importlib.import_module("penstock.deploy").start_topology(self, spark, **options)
+        deploy = importlib.import_module("penstock.deploy")
+        deploy.require_options(options)
+        return deploy.start_topology(self, spark, **options)
 
     # -- for streams -------------------------------------------------------------------------------------------------
 
