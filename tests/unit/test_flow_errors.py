@@ -74,6 +74,15 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
         lambda s: s[1].parallel(2, balance="static", weights=[0.5, 0.5]),
         r"parallel of 's' has balance='static' and weights=\[0.5, 0.5\], .*; leave one of them out",
     ),
+    (
+        lambda s: [s[1].event_time("t"), s[1].join(s[2], "a", window=ps.tumbling("1 s"))],
+        r"this is 's' without event time; go on with what event_time\('t'\) returned$",
+    ),
+    (
+        lambda s: [s[1].event_time("t"), s[1].event_time("t")],
+        r"'s' has event time on 't' already; go on with the stream that event_time\('t'\) returned, or put a map",
+    ),
+    (lambda s: s[1].parallel(2).map(str, "a int", tasks="2"), r"map with tasks='2' of 'parallel1.split' is inside"),  # type: ignore[arg-type]
     (lambda s: ps.io.parquet(None), r"parquet sink got None; give the path of a folder"),  # type: ignore[arg-type]
     (lambda s: ps.io.parquet(""), r"parquet sink got ''; give the path of a folder"),
     (lambda s: ps.io.files(None), r"files source got None; give a folder, a file or a pattern"),  # type: ignore[arg-type]
@@ -106,7 +115,7 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
     (lambda s: s[1].event_time("n"), r"event_time of 's' needs a timestamp but column 'n' is int64"),
     (lambda s: s[1].event_time("zz"), r"event_time of 's' names column 'zz' but the stream has a, n, t, l"),
     (lambda s: s[1].event_time("t", lateness="soon"), r"lateness in event_time of 's' is 'soon'; write a number"),
-    (lambda s: s[2].event_time("t"), r"'timed' has event time on 't' already; put a map or select between"),
+    (lambda s: s[2].event_time("t"), r"'timed' has event time on 't' already; go on with the stream"),
     (
         lambda s: s[2].key_by("a").count(window=ps.tumbling("1 s")).late.event_time("t"),
         r"event_time of 'count1' reads its side output 'late', which has no watermarks",

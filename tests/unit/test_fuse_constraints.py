@@ -19,7 +19,7 @@ from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, R
 from penstock.model.files import parse_cluster
 from penstock.model.plan import Slot
 from penstock.model.profile import EdgeProfile, Profile
-from penstock.model.topology import Operator, OperatorGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse import packing
 from penstock.optimise.fuse.contract import METHODS
@@ -320,6 +320,13 @@ def test_methods_against_the_exact_model(seed: int) -> None:
         # Over these seeds best is optimal wherever it has an answer, and COLA within the ratio in decision 18.
         assert found["best"] <= truth[0] + 1e-9
         assert found.get("cola", 0.0) <= 2.0 * truth[0] + 1e-9
+
+
+def test_the_exact_model_knows_streams_from_each_task_to_its_like() -> None:
+    operators = (Operator("a", 2, load=0.5), Operator("b", 2, load=0.5))
+    cluster = Cluster.uniform([(2, 1.0)])
+    assert least(OperatorGraph("pairs", operators, (Stream("a", "b", "forward", 0.2),)), cluster) is not None
+    assert least(OperatorGraph("pairs", operators, (Stream("a", "b", "shuffle", 0.2),)), cluster) is None
 
 
 def test_the_exact_model_agrees_with_plain_enumeration() -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from penstock import testing
@@ -292,6 +292,14 @@ class TestExpand:
                     rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
                     expected[f"{stream.source}/{i}", f"{stream.target}/{j}"] += rate
         assert _edges(tasks) == pytest.approx({pair: rate for pair, rate in expected.items() if rate > 0})
+
+    def test_the_kit_draws_streams_from_each_task_to_its_like(self) -> None:
+        def several(graph: OperatorGraph) -> bool:
+            sizes = {o.name: o.tasks for o in graph.operators}
+            return any(s.grouping == "forward" and sizes[s.source] > 1 and s.rate == 1.0 for s in graph.streams)
+
+        graph = find(topologies(), several, settings=settings(max_examples=2000, database=None))
+        assert graph.faults() == []
 
     @given(topologies())
     def test_adjacency_is_the_same_graph_without_direction(self, graph: OperatorGraph) -> None:

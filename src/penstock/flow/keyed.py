@@ -164,7 +164,11 @@ class KeyedStream:
     def event_column(self, who: str) -> str:
         """The event-time column of the stream, which must have one."""
         if self.stream.time_column is None:
-            msg = f"{who}: {self.stream.operator!r} has no event time; call .event_time(column, lateness=...) before"
+            operator = self.stream.operator
+            missing = f"{operator!r} has no event time; call .event_time(column, lateness=...) before"
+            if (column := self.stream.topology.event_time_of(operator)) is not None:
+                missing = f"this is {operator!r} without event time; go on with what event_time({column!r}) returned"
+            msg = f"{who}: {missing}"
             raise InvalidInput(msg)
         return self.stream.time_column
 

@@ -92,7 +92,7 @@ class RegionStream(DataStream):
             self._refuse(kind, "only operators that look at one row or batch at a time can be replicated")
         if tasks not in {1, self.replicas}:
             why = f"all operators there have {self.replicas} tasks, one for each replica"
-            self._refuse(f"{kind} with tasks={tasks}", why, "leave tasks= out")
+            self._refuse(f"{kind} with tasks={tasks!r}", why, "leave tasks= out")
         read = Grouping(FORWARD) if self.begun else Grouping("shuffle")
         spec = self.topology.add(
             kind,
