@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from penstock import testing
@@ -296,9 +296,10 @@ class TestExpand:
     def test_the_kit_draws_streams_from_each_task_to_its_like(self) -> None:
         def several(graph: OperatorGraph) -> bool:
             sizes = {o.name: o.tasks for o in graph.operators}
-            return any(s.grouping == "forward" and sizes[s.source] > 1 and s.rate == 1.0 for s in graph.streams)
+            return any(s.grouping == "forward" and sizes[s.source] > 1 for s in graph.streams)
 
-        graph = find(topologies(), several, settings=settings(max_examples=2000, database=None))
+        # The first will do: it need not be the smallest.
+        graph = find(topologies(), several, settings=settings(max_examples=2000, phases=[Phase.generate]))
         assert graph.faults() == []
 
     @given(topologies())
