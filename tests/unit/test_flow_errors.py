@@ -64,7 +64,15 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
         r"'s' keyed by 'a' has no operator 'filter'; .*; call filter before key_",
     ),  # type: ignore[attr-defined]
     (lambda s: s[1].key_by("a").cuont(), r"'s' keyed by 'a' has no operator 'cuont'; did you mean 'count'"),  # type: ignore[attr-defined]
-    (lambda s: s[1].parallel(2).count(), r"inside the ordered region 'parallel1': .*; write merge\(\).key_by\('col"),  # type: ignore[attr-defined]
+    (
+        lambda s: s[1].parallel(2).count(),
+        r"'parallel1': .*; leave parallel\(\) out and write key_by\('column'\).count\(..., tasks=2\)$",
+    ),  # type: ignore[attr-defined]
+    (
+        lambda s: s[1].parallel(2).filter(bool).count(),  # type: ignore[attr-defined]
+        r"inside the ordered region 'parallel1': .*; write merge\(\).key_by\('column'\).count\(...\)$",
+    ),
+    (lambda s: s[1].parallel(2).key_by("a"), r"; write the region's operators and merge\(\) before it$"),
     (lambda s: s[1].parallel(2).map(str, "a int", tasks=3), r"all operators there have 2 tasks, .*; leave tasks= out$"),
     (
         lambda s: s[1].parallel(2).event_time("t"),

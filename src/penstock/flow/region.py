@@ -143,9 +143,13 @@ class RegionStream(DataStream):
     def _unknown(self, name: str) -> NoSuchOperator:
         if name not in KEYED:
             return super()._unknown(name)
-        return NoSuchOperator(self._refusal(name, WITH_KEYS, f"write merge().key_by('column').{name}(...)"))
+        keyed = f"key_by('column').{name}"
+        without = f"leave parallel() out and write {keyed}(..., tasks={self.replicas})"
+        return NoSuchOperator(self._refusal(name, WITH_KEYS, f"write merge().{keyed}(...)" if self.begun else without))
 
-    def _refuse(self, what: str, why: str, instead: str = "call merge() before it") -> NoReturn:
+    def _refuse(self, what: str, why: str, instead: str | None = None) -> NoReturn:
+        if instead is None:
+            instead = "call merge() before it" if self.begun else "write the region's operators and merge() before it"
         raise InvalidInput(self._refusal(what, why, instead))
 
     def _refusal(self, what: str, why: str, instead: str) -> str:
