@@ -27,6 +27,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
 
 demo: $(VENV)/.stamp ## the main job: top frequent routes on an embedded Spark cluster, and every scheduler compared on it
 	$(BIN)/penstock run routes --master 'local-cluster[3,3,1024]' --scheduler t3
+	mkdir -p out
 	$(BIN)/penstock compare routes 2x16,2x8 --plot out/routes.png
 
 test: $(VENV)/.stamp lint types unit ## everything CI runs

@@ -3,6 +3,7 @@
     PenstockError
       UserError             the input is at fault; the command line prints one line and exits 2
         InvalidInput        a file, shorthand or argument is not what it should be; carries every fault found
+          NoSuchOperator    a stream has no operator of that name; an AttributeError as well
         Infeasible          no plan can exist for this topology on this cluster
         NoPlanFound         a plan may exist, but this scheduler did not find one that fits
         UnhonouredConstraints  the scheduler made a plan that breaks constraints which it does not look at
@@ -48,6 +49,10 @@ class InvalidInput(UserError):
     def unknown_name(cls, kind: str, name: str, known: Iterable[str]) -> InvalidInput:
         """An unknown name, with the names that would have worked."""
         return cls(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+
+
+class NoSuchOperator(InvalidInput, AttributeError):
+    """A stream was asked for an operator that it does not have, or does not have there."""
 
 
 class Infeasible(UserError):

@@ -9,8 +9,8 @@
 
 What is drawn is always sound (`faults()` is empty) and without constraints, and is meant to be awkward: operators in no
 particular order of the file, several components, more than one stream between a pair, tasks of no load, streams of no
-rate, loads per task, rates per pair, nodes that only just suffice. Needs Hypothesis, which `pip install penstock[dev]`
-brings; the package itself never imports this module.
+rate, streams from each task to its like, loads per task, rates per pair, nodes that only just suffice. Needs
+Hypothesis, which `pip install penstock[dev]` brings; the package itself never imports this module.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def topologies(draw: st.DrawFn, max_operators: int = 5, max_tasks: int = 12) -> 
     ]
     pairs = list(itertools.combinations(range(count), 2))
     joined = draw(st.lists(st.sampled_from(pairs), max_size=2 * count)) if pairs else []
-    streams = [Stream(f"o{a}", f"o{b}", rate=draw(_rates(sizes[a], sizes[b]))) for a, b in joined]
+    streams = [draw(_streams(f"o{a}", f"o{b}", sizes[a], sizes[b])) for a, b in joined]
     return OperatorGraph("random", tuple(draw(st.permutations(operators))), tuple(streams))
 
 
@@ -61,6 +61,16 @@ def _per_task(size: int) -> st.SearchStrategy[Load]:
 def _memory(size: int) -> st.SearchStrategy[Load]:
     some = st.integers(1, 16).map(lambda n: 64.0 * n)
     return st.one_of(st.just(0.0), some, st.lists(some, min_size=size, max_size=size).map(tuple))
+
+
+@st.composite
+def _streams(draw: st.DrawFn, source: str, target: str, rows: int, columns: int) -> Stream:
+    """A stream between all pairs of tasks or, where the operators are alike, perhaps from each task to its like."""
+    if rows == columns and draw(st.booleans()):
+        along = draw(st.lists(AMOUNTS, min_size=rows, max_size=rows))
+        matrix = tuple(tuple(rate if i == j else 0.0 for j in range(rows)) for i, rate in enumerate(along))
+        return Stream(source, target, "forward", draw(AMOUNTS | st.just(matrix)))
+    return Stream(source, target, rate=draw(_rates(rows, columns)))
 
 
 def _rates(rows: int, columns: int) -> st.SearchStrategy[Rate]:
@@ -117,6 +127,7 @@ def profiles(draw: st.DrawFn, graph: OperatorGraph) -> Profile:
         for stream in graph.streams
         for i in range(size[stream.source])
         for j in range(size[stream.target])
+        if stream.grouping != "forward" or i == j
     ]
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=len(pairs))) if pairs else []
     return Profile(tasks, tuple(EdgeProfile(a, b, draw(AMOUNTS)) for a, b in chosen))

@@ -52,6 +52,8 @@ def utilisations(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> dict[str
     for stream in graph.streams:
         for i in range(sizes[stream.source]):
             for j in range(sizes[stream.target]):
+                if stream.grouping == "forward" and i != j:  # from each task to its like alone
+                    continue
                 rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
                 ends = plan.assignment[f"{stream.source}/{i}"], plan.assignment[f"{stream.target}/{j}"]
                 if ends[0] != ends[1]:
@@ -171,4 +173,5 @@ def _rates(graph: OperatorGraph) -> list[float]:
         for stream in graph.streams
         for i in range(sizes[stream.source])
         for j in range(sizes[stream.target])
+        if stream.grouping != "forward" or i == j
     ]

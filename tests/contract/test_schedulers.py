@@ -57,6 +57,8 @@ def rates(graph: OperatorGraph) -> dict[tuple[str, str], float]:
     between: dict[tuple[str, str], float] = defaultdict(float)
     for stream in graph.streams:
         for i, j in itertools.product(range(size[stream.source]), range(size[stream.target])):
+            if stream.grouping == "forward" and i != j:  # from each task to its like alone
+                continue
             rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
             between[f"{stream.source}/{i}", f"{stream.target}/{j}"] += rate
     return between

@@ -165,7 +165,8 @@ def test_too_few_slots_is_said_at_once(spark: SparkSession) -> None:
     needs = f"needs {slots} workers but master {spark.sparkContext.master!r} offers {slots} slots"
     assert str(caught.value) == (
         f"topology 'words' {needs} and one stays free for other queries; "
-        "lower tasks, raise the master's slots, or pass take_last_slot=True"
+        f"take a master with {slots + 1} slots or more, ask for at most {slots - 1} workers, "
+        "or give run or start take_last_slot=True in Python"
     )
 
 

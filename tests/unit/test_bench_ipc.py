@@ -189,6 +189,37 @@ def test_missing_peers_are_named_with_the_way_to_get_them(tmp_path: Path, monkey
     assert skipped == {"pyzmq": "pyzmq is not installed; run penstock bench ipc --install-peers"}
 
 
+def test_an_interrupted_installation_of_peers_counts_as_none_and_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Install, break in the middle, look, install again: only what came to its end is used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(ipc_install.importlib.util, "find_spec", lambda name: None)
+    packages = ipc_install.folder() / "lib" / "python3.11" / "site-packages"
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> None:
+        commands.append(command)
+        (packages / "zmq").mkdir(parents=True, exist_ok=True)
+        (packages / "zmq" / "__init__.py").touch()
+        (ipc_install.folder() / "bin").mkdir(exist_ok=True)
+        (ipc_install.folder() / "bin" / "python").touch()
+        if "pip" in command and interrupted:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ipc_install, "_run", run)
+    interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        ipc_install.install()
+    assert ipc_install.python_for("pyzmq") is None
+    interrupted = False
+    ipc_install.install()
+    assert ipc_install.python_for("pyzmq") == str(ipc_install.folder() / "bin" / "python")
+    assert [command[3] for command in commands if "venv" in command] == ["--clear", "--clear"]
+    ipc_install.install()
+    assert len(commands) == 4  # what is complete is kept
+
+
 def test_without_a_jdk_netty_is_skipped_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import cli
+from penstock import cli, reproduce
 
 TOPOLOGY = {
     "penstock": 1,
@@ -65,6 +65,65 @@ def assert_one_line(outcome: Outcome, *parts: str) -> None:
     assert lines[0].startswith("penstock: ")
     for part in parts:
         assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (("place", "diamond:30", "3x6,3x4,4x2", "-o"), "plan.json"),
+        (("place", "diamond:30", "3x6,3x4,4x2", "--plot"), "plan.png"),
+        (("compare", "diamond:30", "3x6,3x4,4x2", "--plot"), "plans.png"),
+        (("fuse", "diamond:30", "10x9", "-o"), "plan.json"),
+        (("profile", "log", "-o"), "profile.json"),
+        (("balance", "log", "-o"), "region.png"),
+    ],
+)
+def test_a_file_in_a_folder_that_is_not_there_is_refused_alike_by_all_before_the_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(run(*words, f"nodir/{file}"), f"cannot write nodir/{file}: there is no folder nodir; make it first")
+    (tmp_path / file).mkdir()
+    assert_one_line(run(*words, file), f"cannot write {file}: it is a folder; name a file in it")
+    assert list(tmp_path.iterdir()) == [tmp_path / file]
+
+
+@pytest.mark.parametrize("verb", ["profile", "balance"])
+def test_a_metric_log_that_is_not_there_is_named(run: Run, tmp_path: Path, verb: str) -> None:
+    out = tmp_path / ("out.json" if verb == "profile" else "out.png")
+    assert_one_line(run(verb, tmp_path / "absent", "-o", out), f"there is no folder {tmp_path / 'absent'}; give the")
+    assert_one_line(run(verb, tmp_path, "-o", out), f"{tmp_path} has no folder 'tasks'; give the folder that penstock")
+
+
+def test_reproduce_without_a_wish_lists_what_there_is_and_runs_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run("reproduce")
+    assert outcome.status == 2
+    assert {line.split()[0] for line in outcome.out.splitlines()} >= {*reproduce.ITEMS}
+    assert outcome.err == "penstock: reproduce needs items; name some of these, or --all (about 16 min)\n"
+    assert list(tmp_path.iterdir()) == []
+    assert_one_line(run("reproduce", "t3-fig5", "--all"), "--all beside t3-fig5; leave one of them out")
+    assert reproduce.ABOUT_SECONDS.keys() == reproduce.ITEMS.keys()
+
+
+@pytest.mark.parametrize("words", [("--all",), ("--out", "figures")])
+def test_reproduce_says_first_what_will_run_when_all_are_asked_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    asked: list[object] = []
+
+    def record(names: list[str], folder: Path, _: object) -> list[object]:
+        asked.extend([names, folder])
+        return []
+
+    monkeypatch.setattr(reproduce, "reproduce", record)
+    outcome = run("reproduce", *words)
+    folder = "figures" if words[0] == "--out" else "out"
+    assert outcome.status == 0
+    assert asked == [list(reproduce.ITEMS), Path(folder)]
+    assert outcome.err.startswith(f"reproducing {len(reproduce.ITEMS)} items into {folder}, about 16 min: t3-fig5, ")
 
 
 def test_run_refuses_an_unknown_transport_before_spark_starts(run: Run) -> None:
@@ -188,7 +247,7 @@ def test_compare_prints_a_row_for_each_scheduler(run: Run, tmp_path: Path) -> No
 
 
 def test_compare_draws_a_picture(run: Run, tmp_path: Path) -> None:
-    picture = tmp_path / "new folder" / "placement.png"
+    picture = tmp_path / "placement.png"
     assert run("compare", topology_file(tmp_path), "2x4", "--schedulers", "even,t3", "--plot", picture).status == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -91,8 +91,20 @@ def test_too_few_slots_names_topology_master_and_next_step() -> None:
         decide_workers(facts(3), "words", 20, wanted=4)
     assert str(caught.value) == (
         "topology 'words' needs 4 workers but master 'local[3]' offers 3 slots and one stays free for other queries; "
-        "lower tasks, raise the master's slots, or pass take_last_slot=True"
+        "take a master with 5 slots or more, or ask for at most 2 workers"
     )
+
+
+def test_too_few_slots_offers_the_last_one_where_that_helps() -> None:
+    with pytest.raises(NotEnoughSlots) as caught:
+        decide_workers(facts(1), "words", 20)
+    assert str(caught.value).endswith(
+        "; take a master with 2 slots or more, or give run or start take_last_slot=True in Python"
+    )
+    with pytest.raises(
+        NotEnoughSlots, match=r"offers 3 slots; take a master with 4 slots or more, or ask for at most 3"
+    ):
+        decide_workers(facts(3), "words", 20, wanted=4, take_last_slot=True)
 
 
 def test_busy_slots_are_named() -> None:

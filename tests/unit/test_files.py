@@ -86,6 +86,8 @@ def test_yaml_is_read_as_json_is(tmp_path: Path) -> None:
         ({"streams": [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}]}, "cycle: a -> b -> a"),
         ({"streams": [{"from": "a", "to": "a"}]}, "cycle: a -> a"),
         ({"constraints": [{"type": "odd"}]}, "unknown type 'odd'"),
+        ({"constraints": [{"operator": "a"}]}, "constraints[0].type: is missing; known: resource, colocate-worker, "),
+        ({"constraints": [{"type": "dedicated-node", "operators": ["a"]}]}, "'operators'; known: type, operator"),
         ({"constraints": [{"type": "resource", "operator": "z", "nodes": ["n1"]}]}, "unknown operator or task 'z'"),
         ({"constraints": [{"type": "colocate-node", "operators": ["a"]}]}, "needs 2 or more"),
         ({"constraints": [{"type": "resource", "operator": "a/2", "nodes": ["n1"]}]}, "unknown operator or task 'a/2'"),

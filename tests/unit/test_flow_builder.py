@@ -239,6 +239,7 @@ def test_rate_has_sparks_columns() -> None:
 def test_run_and_start_go_through_the_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
     deployed = SimpleNamespace(
         run_topology=lambda top, spark, **options: ("ran", top.name, spark, options),
+        require_options=lambda options: None,
         start_topology=lambda top, spark, **options: ("started", top.name, spark, options),
     )
     monkeypatch.setattr("importlib.import_module", lambda name: {"penstock.deploy": deployed}[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -55,6 +56,46 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
     (lambda s: s[1].fields(), r"fields of 's' names no columns; name at least one of a, n, t, l"),
     (lambda s: s[1].partial_key("zz"), r"partial_key of 's' names column 'zz'"),
     (lambda s: s[1].direct(2), r"direct of 's' got 2; give a function from a row to a task's index"),  # type: ignore[arg-type]
+    (lambda s: s[1].count(), r"count of 's' needs keys; write key_by\('column'\).count"),  # type: ignore[attr-defined]
+    (lambda s: s[1].mapp(str), r"stream 's' has no operator 'mapp'; did you mean 'map'"),  # type: ignore[attr-defined]
+    (lambda s: s[1].groupBy("a"), r"stream 's' has no operator 'groupBy'; known: broadcast, "),  # type: ignore[attr-defined]
+    (
+        lambda s: s[1].key_by("a").filter(bool),
+        r"'s' keyed by 'a' has no operator 'filter'; .*; call filter before key_",
+    ),  # type: ignore[attr-defined]
+    (lambda s: s[1].key_by("a").cuont(), r"'s' keyed by 'a' has no operator 'cuont'; did you mean 'count'"),  # type: ignore[attr-defined]
+    (
+        lambda s: s[1].parallel(2).count(),
+        r"'parallel1': .*; leave parallel\(\) out and write key_by\('column'\).count\(..., tasks=2\)$",
+    ),  # type: ignore[attr-defined]
+    (
+        lambda s: s[1].parallel(2).filter(bool).count(),  # type: ignore[attr-defined]
+        r"inside the ordered region 'parallel1': .*; write merge\(\).key_by\('column'\).count\(...\)$",
+    ),
+    (lambda s: s[1].parallel(2).key_by("a"), r"; write the region's operators and merge\(\) before it$"),
+    (lambda s: s[1].parallel(2).map(str, "a int", tasks=3), r"all operators there have 2 tasks, .*; leave tasks= out$"),
+    (
+        lambda s: s[1].parallel(2).event_time("t"),
+        r"makes none; call event_time before parallel\(\) or after merge\(\)$",
+    ),
+    (
+        lambda s: s[1].parallel(2, balance="static", weights=[0.5, 0.5]),
+        r"parallel of 's' has balance='static' and weights=\[0.5, 0.5\], .*; leave one of them out",
+    ),
+    (
+        lambda s: [s[1].event_time("t"), s[1].join(s[2], "a", window=ps.tumbling("1 s"))],
+        r"this is 's' without event time; go on with what event_time\('t'\) returned$",
+    ),
+    (
+        lambda s: [s[1].event_time("t"), s[1].event_time("t")],
+        r"'s' has event time on 't' already; go on with the stream that event_time\('t'\) returned, or put a map",
+    ),
+    (lambda s: s[1].parallel(2).map(str, "a int", tasks="2"), r"map with tasks='2' of 'parallel1.split' is inside"),  # type: ignore[arg-type]
+    (lambda s: ps.io.parquet(None), r"parquet sink got None; give the path of a folder"),  # type: ignore[arg-type]
+    (lambda s: ps.io.parquet(""), r"parquet sink got ''; give the path of a folder"),
+    (lambda s: ps.io.files(None), r"files source got None; give a folder, a file or a pattern"),  # type: ignore[arg-type]
+    (lambda s: s[0].run(None, metric="m"), r"run and start have no option 'metric'; did you mean 'metrics'"),
+    (lambda s: s[0].start(None, colour=3), r"run and start have no option 'colour'; known: scheduler, plan, "),
     (lambda s: s[1].key_by(), r"key_by of 's' names no columns"),
     (lambda s: s[1].key_by("word"), r"key_by of 's' names column 'word' but the stream has a, n, t, l"),
     (lambda s: s[1].key_by("a").aggregate(x="sum(a)"), r"aggregate 'x': sum of column 'a' needs numbers"),
@@ -82,7 +123,7 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
     (lambda s: s[1].event_time("n"), r"event_time of 's' needs a timestamp but column 'n' is int64"),
     (lambda s: s[1].event_time("zz"), r"event_time of 's' names column 'zz' but the stream has a, n, t, l"),
     (lambda s: s[1].event_time("t", lateness="soon"), r"lateness in event_time of 's' is 'soon'; write a number"),
-    (lambda s: s[2].event_time("t"), r"'timed' has event time on 't' already; put a map or select between"),
+    (lambda s: s[2].event_time("t"), r"'timed' has event time on 't' already; go on with the stream"),
     (
         lambda s: s[2].key_by("a").count(window=ps.tumbling("1 s")).late.event_time("t"),
         r"event_time of 'count1' reads its side output 'late', which has no watermarks",
@@ -160,3 +201,10 @@ def test_durations(given: str | timedelta, expected: int) -> None:
 def test_what_is_no_duration(given: str | timedelta) -> None:
     with pytest.raises(InvalidInput, match="it is"):
         parse_duration_us(given, "it")
+
+
+def test_names_that_a_stream_lacks_are_missing_attributes_to_python_as_well() -> None:
+    _, stream, _ = streams()
+    assert not hasattr(stream, "count")
+    assert not hasattr(stream.key_by("a"), "map")
+    assert repr(copy.copy(stream)) == repr(stream)  # asks for names that are not there, on objects half made

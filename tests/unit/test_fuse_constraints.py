@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 from collections import Counter
 from dataclasses import replace
@@ -10,18 +11,23 @@ from dataclasses import replace
 import pytest
 from fuse_kit import graph_of, random_case
 
-from penstock.errors import Infeasible, InternalError, InvalidInput, UserError
+from penstock.apps import find_topology
+from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, UserError
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
+from penstock.model.files import parse_cluster
 from penstock.model.plan import Slot
 from penstock.model.profile import EdgeProfile, Profile
-from penstock.model.topology import Operator, OperatorGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.optimise.contract import Deadline
+from penstock.optimise.fuse import packing
 from penstock.optimise.fuse.contract import METHODS
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.exhaustive import least
 from penstock.optimise.fuse.feasibility import find_clash
-from penstock.optimise.fuse.packing import WHOLE_CELLS_MAX
+from penstock.optimise.fuse.packing import WHOLE_CELLS_MAX, Sites
+from penstock.optimise.fuse.rules import compile_rules
 
 # Two chains, a1 -> b1 -> c1 and a2 -> b2 -> c2, that come together in z; everything fits one node.
 LOADS = {"a1": 0.1, "b1": 0.1, "c1": 0.1, "a2": 0.1, "b2": 0.1, "c2": 0.1, "z": 0.1}
@@ -239,6 +245,58 @@ def test_a_clash_is_found_when_the_freest_sites_are_heaped() -> None:
         assert find_clash(prepared(replace(graph, constraints=constraints), cluster).problem) is None
 
 
+def test_what_streams_take_of_every_node_refuses_only_what_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound for cases with too many streams to count each, on cases that are small enough for the exact model."""
+    monkeypatch.setattr(packing, "STREAM_CELLS_MAX", 0)
+    refused = fitting = 0
+    for seed in range(120):
+        draw = random.Random(seed)
+        loads = {f"o{i}": draw.choice([0.25, 0.5]) for i in range(draw.randint(4, 6))}
+        chain = {
+            (f"o{i}", f"o{i + 1}"): draw.choice([0.01, 0.02]) for i in range(len(loads) - 1) if draw.random() < 0.9
+        }
+        cluster = Cluster(tuple(Node(f"n{k}", draw.choice([0.5, 0.75, 1.0])) for k in range(draw.randint(2, 4))))
+        graph = graph_of(loads, chain)
+        try:
+            problem = prepared(graph, cluster).problem
+        except UserError:
+            continue
+        sites = Sites.of(problem, compile_rules(problem), 1.0)
+        fits = least(graph, cluster) is not None
+        if not sites.packs_with_streams(Deadline.after(60)):
+            assert not fits
+            refused += sites.packs_without_streams(Deadline.after(60))  # by the streams alone
+        fitting += fits
+    assert refused >= 5  # cases of both kinds were really met
+    assert fitting >= 5
+
+
+def test_a_pair_that_streams_make_too_large_is_refused_in_one_line_that_says_what_to_do() -> None:
+    cluster = parse_cluster("3x6,3x4,4x2")
+    with pytest.raises(Infeasible) as caught:
+        fuse(find_topology("diamond:30"), cluster)
+    said = str(caught.value)
+    assert "30 tasks (load 30) out to 10 nodes (capacity 38)" in said
+    assert "--stream-cost, now 0.01136 for each unit of rate" in said
+    assert said.endswith("or use penstock place, which does not count them")
+    assert "--method" not in said
+
+
+def test_best_that_finds_nothing_names_the_fullest_node_and_does_not_advise_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.optimise.fuse.door.require_no_clash", lambda *_: None)  # as where nothing is proved
+    loads = {f"o{i}": 1.0 for i in range(4)}
+    graph = graph_of(loads, {("o0", "o1"): 0.5, ("o1", "o2"): 0.5, ("o2", "o3"): 0.5})
+    with pytest.raises(NoPlanFound) as caught:
+        fuse(graph, Cluster((Node("small", 2.0), Node("large", 2.25))))
+    said = str(caught.value)
+    assert "4 tasks (load 4) on 2 nodes (capacity 4.25)" in said
+    assert "needs 2.5 of node 'small', which offers 2 (2 for its tasks, 0.5 for streams to other workers)" in said
+    assert "--stream-cost, now 1 CPU for a unit of rate" in said
+    assert "--method" not in said
+
+
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_methods_against_the_exact_model(seed: int) -> None:
     graph, cluster = random_case(seed)
@@ -262,6 +320,13 @@ def test_methods_against_the_exact_model(seed: int) -> None:
         # Over these seeds best is optimal wherever it has an answer, and COLA within the ratio in decision 18.
         assert found["best"] <= truth[0] + 1e-9
         assert found.get("cola", 0.0) <= 2.0 * truth[0] + 1e-9
+
+
+def test_the_exact_model_knows_streams_from_each_task_to_its_like() -> None:
+    operators = (Operator("a", 2, load=0.5), Operator("b", 2, load=0.5))
+    cluster = Cluster.uniform([(2, 1.0)])
+    assert least(OperatorGraph("pairs", operators, (Stream("a", "b", "forward", 0.2),)), cluster) is not None
+    assert least(OperatorGraph("pairs", operators, (Stream("a", "b", "shuffle", 0.2),)), cluster) is None
 
 
 def test_the_exact_model_agrees_with_plain_enumeration() -> None:

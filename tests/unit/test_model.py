@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from penstock import testing
@@ -287,9 +287,20 @@ class TestExpand:
         for stream in graph.streams:
             for i in range(size[stream.source]):
                 for j in range(size[stream.target]):
+                    if stream.grouping == "forward" and i != j:  # from each task to its like alone
+                        continue
                     rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
                     expected[f"{stream.source}/{i}", f"{stream.target}/{j}"] += rate
         assert _edges(tasks) == pytest.approx({pair: rate for pair, rate in expected.items() if rate > 0})
+
+    def test_the_kit_draws_streams_from_each_task_to_its_like(self) -> None:
+        def several(graph: OperatorGraph) -> bool:
+            sizes = {o.name: o.tasks for o in graph.operators}
+            return any(s.grouping == "forward" and sizes[s.source] > 1 for s in graph.streams)
+
+        # The first will do: it need not be the smallest.
+        graph = find(topologies(), several, settings=settings(max_examples=2000, phases=[Phase.generate]))
+        assert graph.faults() == []
 
     @given(topologies())
     def test_adjacency_is_the_same_graph_without_direction(self, graph: OperatorGraph) -> None:

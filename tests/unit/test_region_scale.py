@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -211,6 +212,15 @@ def test_commands_say_which_region_and_others_do_not_listen() -> None:
     task.scale("other", 9)
     with pytest.raises(InternalError, match="at most 2 replicas was asked for 9"):
         task.scale("mine", 9)
+
+
+@pytest.mark.parametrize("end", [lambda roll: roll.command("cancel"), lambda roll: roll.close()])
+def test_a_job_that_was_told_to_end_is_not_scaled(end: Callable[[Roll], None]) -> None:
+    roll = Roll()
+    roll.scale("region", 2)
+    end(roll)
+    with pytest.raises(InvalidInput, match=r"region 'region' cannot be scaled to 3: the job was cancelled or has fail"):
+        roll.scale("region", 3)
 
 
 def test_a_job_is_not_scaled_for_ever() -> None:

@@ -18,7 +18,7 @@ from worker_kit import PATIENCE_SECONDS, LocalJob
 
 import penstock as ps
 from penstock._core import NoSharedMemory, RingSegment
-from penstock.errors import InvalidInput
+from penstock.errors import InternalError, InvalidInput
 from penstock.run import links
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import Interrupted
@@ -161,6 +161,16 @@ def test_cancel_ends_at_once(transport: str) -> None:
         control.say("cancel")
     job.join()
     assert all(isinstance(error, Cancelled | PeerGone) for error in job.errors)
+
+
+def test_a_word_that_no_worker_knows_is_our_bug_and_stops_nothing_in_silence() -> None:
+    top = ps.Topology("endless")
+    endless = ps.io.generator(lambda task, tasks: ((i,) for i in itertools.count()), "i bigint", bounded=False)
+    top.source("a", endless).sink("out", ps.io.discard())
+    job = LocalJob(top.build(), 1)
+    job.controls[0].say("scale region")  # without a number
+    with pytest.raises(InternalError, match=r"worker 0 was told 'scale region'; it knows stop, cancel and scale"):
+        job.run()
 
 
 @pytest.mark.parametrize("tasks", [None, 1])

@@ -7,6 +7,7 @@ be installed there.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -38,23 +39,50 @@ def find_runnable(name: str, input_path: str | None = None) -> Topology:
         msg = f"{path} has no {attribute!r}; name a penstock.Topology in it, or a function that returns one"
         raise InvalidInput(msg)
     found = getattr(module, attribute)
-    made = _made(name, found) if callable(found) and not isinstance(found, Topology) else found
+    made = _made(name, Path(path), found) if callable(found) and not isinstance(found, Topology) else found
     if not isinstance(made, Topology):
         msg = f"{name!r} is {type(made).__name__}; it must be a penstock.Topology or a function that returns one"
         raise InvalidInput(msg)
     return made
 
 
-def _made(name: str, function: Callable[[], object]) -> object:
+def _made(name: str, path: Path, function: Callable[[], object]) -> object:
     """What a user's function returns; its failure is the user's, told in one line that says where."""
+    _require_no_arguments(name, function)
     try:
         return function()
     except UserError:
         raise
-    except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        msg = f"{name!r} cannot be built: {type(error).__name__}: {error} ({line.filename}, line {line.lineno})"
+    except (Exception, SystemExit) as error:
+        msg = f"{name!r} cannot be built: {_told(path, error)}"
         raise InvalidInput(msg) from error
+
+
+def _require_no_arguments(name: str, function: Callable[[], object]) -> None:
+    """Refuse a function that cannot be called as it is: a Spark session, for one, is there only later."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function of an extension may not say
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        msg = (
+            f"{name!r} takes {signature} but is called without arguments ({error}); write a function that needs none "
+            "and returns a penstock.Topology, such as def topology(): ..."
+        )
+        raise InvalidInput(msg) from None
+
+
+def _told(path: Path, error: BaseException) -> str:
+    """What happened, and the line of the user's file that did it or led to it."""
+    what = (
+        f"it called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    )
+    own = [
+        line for line in traceback.extract_tb(error.__traceback__) if Path(line.filename).resolve() == path.resolve()
+    ]
+    return f"{what} ({own[-1].filename}, line {own[-1].lineno})" if own else what
 
 
 def _load(path: Path) -> ModuleType:
@@ -70,9 +98,9 @@ def _load(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except InvalidInput:
+    except UserError:
         raise
-    except Exception as error:
-        msg = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        msg = f"{path} cannot be loaded: {_told(path, error)}"
         raise InvalidInput(msg) from error
     return module

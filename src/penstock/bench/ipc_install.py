@@ -2,7 +2,8 @@
 
 Peers are no dependencies of Penstock, and some bring large ones, so they go where nothing of ours is: a fresh
 environment that sees Penstock's own packages behind its own. Workers of a peer run with its Python. A peer that is
-installed beside Penstock already is used from there.
+installed beside Penstock already is used from there. A stamp that is written last says that the environment is
+complete: without it an interrupted installation would pass for one, and is replaced instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.errors import UserError
 
 PACKAGES = ("iceoryx2", "pyzmq", "pynng")
 INSTALL_SECONDS_MAX = 600
+STAMP = "complete"  # in the environment's folder; holds the packages that are in it
 
 
 def folder() -> Path:
@@ -36,7 +38,13 @@ def python_for(transport: str) -> str | None:
         return sys.executable
     python = folder() / "bin" / "python"
     found = any((folder() / "lib").glob(f"python*/site-packages/{module}/__init__.py"))
-    return str(python) if found and python.exists() else None
+    return str(python) if found and python.exists() and complete() else None
+
+
+def complete() -> bool:
+    """Whether an installation of these packages came to its end."""
+    stamp = folder() / STAMP
+    return stamp.is_file() and stamp.read_text(encoding="utf-8").split() == list(PACKAGES)
 
 
 def missing(transport: str) -> str:
@@ -45,9 +53,11 @@ def missing(transport: str) -> str:
 
 
 def install() -> Path:
-    """Make the environment and put the peers into it; what is there already is kept."""
+    """Make the environment and put the peers into it; a complete one is kept, half of one is replaced."""
     place = folder()
-    _run([sys.executable, "-m", "venv", str(place)])
+    if complete():
+        return place
+    _run([sys.executable, "-m", "venv", "--clear", str(place)])
     python = str(place / "bin" / "python")
     _run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES])
     site = next((place / "lib").glob("python*/site-packages"))
@@ -55,11 +65,16 @@ def install() -> Path:
     ours = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     lines = [f"import site; site.addsitedir({path!r})" for path in ours]
     (site / "zz_penstock.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (place / STAMP).write_text("\n".join(PACKAGES) + "\n", encoding="utf-8")
     return place
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False)  # noqa: S603
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        msg = f"peers were not installed within {INSTALL_SECONDS_MAX} s; is the package index reachable?"
+        raise UserError(msg) from None
     if done.returncode != 0:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["no message"]
         msg = f"peers cannot be installed into {folder()}: {words[0][:300]}; check the network and pip's settings"

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options import require_picture
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -20,6 +22,7 @@ def register(app: typer.Typer) -> None:
         from penstock.deploy import read_metric_table
         from penstock.observe.balance_picture import draw_region, region_histories
 
+        require_picture(out)
         histories = region_histories(read_metric_table(folder, "balance"))
         for number, history in enumerate(histories, start=1):
             path = out if len(histories) == 1 else out.with_stem(f"{out.stem}-{number}")

@@ -99,3 +99,16 @@ def require_picture(path: Path | None) -> None:
         from penstock.observe.looks import checked_picture_path
 
         checked_picture_path(path)
+        require_place(path)
+
+
+def require_place(path: Path | None) -> None:
+    """Refuse a file whose folder is not there, or that is a folder itself, before any work is done."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        msg = f"cannot write {path}: there is no folder {path.parent}; make it first, or name another"
+        raise InvalidInput(msg)
+    if path.is_dir():
+        msg = f"cannot write {path}: it is a folder; name a file in it"
+        raise InvalidInput(msg)

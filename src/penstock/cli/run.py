@@ -96,11 +96,11 @@ def register(app: typer.Typer) -> None:
                 for sink, frame in frames.items():
                     if output_path is not None:
                         frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
-                rows = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
+                newest = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
+                rows = {sink: _read(frame, output) for sink, frame in newest.items()}
         summary = summarise(job, running - began, ended - running)
         if output is Format.json:
-            shown = {sink: [{k: str(v) for k, v in row.items()} for row in found] for sink, found in rows.items()}
-            print_json({**summary, "rows": shown.get("", shown or [])})
+            print_json({**summary, "rows": rows.get("", rows or [])})
             return
         _print(job, summary, rows)
 
@@ -110,6 +110,13 @@ def _by_sink(result: Any) -> dict[str, Any]:  # noqa: ANN401 - what `Job.result`
     if result is None:
         return {}
     return dict(result) if isinstance(result, dict) else {"": result}
+
+
+def _read(frame: Any, output: Format) -> list[dict[str, Any]]:  # noqa: ANN401 - Spark's types are not known here
+    """A few rows by column, for people as Spark shows them and for programs as JSON has them."""
+    from penstock.cli.json_values import json_rows
+
+    return json_rows(frame.toArrow()) if output is Format.json else [row.asDict() for row in frame.collect()]
 
 
 def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:

@@ -11,7 +11,7 @@ from penstock.deploy.metric_log import read_metric_table
 from penstock.deploy.preview import newest_rows
 from penstock.deploy.profile_builder import build_profile, require_metric_log
 from penstock.deploy.session import local_session
-from penstock.deploy.submit import require_transport, run_topology, start_topology
+from penstock.deploy.submit import require_options, require_transport, run_topology, start_topology
 
 __all__ = [
     "Job",
@@ -21,6 +21,7 @@ __all__ = [
     "newest_rows",
     "read_metric_table",
     "require_metric_log",
+    "require_options",
     "require_transport",
     "run_topology",
     "start_topology",

@@ -164,13 +164,19 @@ class MetricLog:
         self._files += 1
 
 
+def require_log_folder(folder: str | Path) -> None:
+    """Refuse what is not there, or is no metric log."""
+    missing = f"there is no folder {folder}" if not Path(folder).is_dir() else f"{folder} has no folder 'tasks'"
+    if not (Path(folder) / "tasks").is_dir():
+        msg = f"{folder} is no metric log: {missing}; give the folder that penstock run --metrics wrote"
+        raise InvalidInput(msg)
+
+
 def read_metric_table(folder: str | Path, name: str) -> list[dict[str, object]]:
     """Every row of one table of a log that was written to a folder; none when nothing was ever said in it."""
     import pyarrow.parquet as pq
 
-    if not (Path(folder) / "tasks").is_dir():
-        msg = f"{folder} is no metric log: it has no folder 'tasks'; give what --metrics wrote"
-        raise InvalidInput(msg)
+    require_log_folder(folder)
     rows: list[dict[str, object]] = []
     for path in sorted((Path(folder) / name).glob("[!.]*.parquet")):
         rows += pq.read_table(path, schema=TABLES[name]).to_pylist()

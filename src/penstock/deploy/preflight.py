@@ -116,12 +116,17 @@ def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> 
     offers = f"master {facts.master!r} offers {facts.slots} slot{'' if facts.slots == 1 else 's'}"
     taken = f", {facts.busy} of them busy," if facts.busy else ""
     needs = f"topology {topology!r} needs {needed} worker{plural}"
+    kept = 0 if take_last_slot else 1
+    free = facts.slots - facts.busy
+    ways = [f"take a master with {needed + facts.busy + kept} slots or more"]
+    if free > kept:
+        ways.append(f"ask for at most {free - kept} worker{'' if free - kept == 1 else 's'}")
     if take_last_slot:
-        return f"{needs} but {offers}{taken.rstrip(',')}; lower tasks or raise the master's slots"
-    return (
-        f"{needs} but {offers}{taken} and one stays free for other queries; "
-        "lower tasks, raise the master's slots, or pass take_last_slot=True"
-    )
+        return f"{needs} but {offers}{taken.rstrip(',')}; {', or '.join(ways)}"
+    if free >= needed:
+        ways.append("give run or start take_last_slot=True in Python")
+    advice = ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
+    return f"{needs} but {offers}{taken} and one stays free for other queries; {advice}"
 
 
 def _too_wide(facts: Facts, topology: str, regions: Mapping[str, int], available: int) -> str:

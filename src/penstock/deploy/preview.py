@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def newest_rows(frame: DataFrame, count: int) -> list[dict[str, Any]]:
-    """At most so many rows as dictionaries; of windowed results those of the newest window, highest count first."""
+def newest_rows(frame: DataFrame, count: int) -> DataFrame:
+    """At most so many rows; of windowed results those of the newest window, highest count first."""
     from pyspark.sql import functions
 
     by = [functions.desc(column) for column in ("window_start", "count") if column in frame.columns]
-    return [row.asDict() for row in (frame.orderBy(*by) if by else frame).limit(count).collect()]
+    return (frame.orderBy(*by) if by else frame).limit(count)

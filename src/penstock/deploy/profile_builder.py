@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.deploy.metric_log import require_log_folder
 from penstock.errors import InvalidInput
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 
@@ -29,6 +30,7 @@ _EDGES = """
 
 def require_metric_log(folder: str | Path) -> None:
     """Refuse a folder that holds no metric log; needs no Spark, so that a mistyped name costs no start of one."""
+    require_log_folder(folder)
     for table in ("tasks", "edges"):
         path = Path(folder) / table
         if not any(path.glob("*.parquet")):

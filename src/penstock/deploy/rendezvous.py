@@ -112,8 +112,14 @@ class Roll:
             self.changed.notify_all()
 
     def scale(self, region: str, replicas: int) -> None:
-        """Tell every worker how many replicas a region is to have; InvalidInput when that was said too often."""
+        """Tell every worker how many replicas a region is to have; InvalidInput when they end or heard too much."""
         with self.changed:
+            if self.ending:  # they would not hear it any more, and the caller would take silence for consent
+                msg = (
+                    f"region {region!r} cannot be scaled to {replicas}: the job was cancelled or has failed, and its "
+                    "workers have been told to end; start it again"
+                )
+                raise InvalidInput(msg)
             if len(self._commands) >= COMMANDS_MAX:
                 msg = (
                     f"region {region!r} cannot be scaled: the job has had {len(self._commands)} commands; the limit is "

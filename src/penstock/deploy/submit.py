@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -47,6 +49,7 @@ def run_topology(topology: Buildable | Dataflow, spark: SparkSession, **options:
 
     Takes the options of `start_topology`. Ctrl-C cancels the job.
     """
+    require_options(options)
     dataflow, _ = _parts(topology)
     if not dataflow.bounded:
         endless = [operator.name for operator in dataflow.operators if not operator.bounded]
@@ -54,6 +57,17 @@ def run_topology(topology: Buildable | Dataflow, spark: SparkSession, **options:
         raise InvalidInput(msg)
     with start_topology(topology, spark, **options) as job:
         return job.result
+
+
+def require_options(options: Mapping[str, object]) -> None:
+    """Refuse names that `run` and `start` do not know; Python would name a function of ours."""
+    known = [name for name, given in signature(start_topology).parameters.items() if given.kind == given.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            msg = f"run and start have no option {name!r}; {hint}"
+            raise InvalidInput(msg)
 
 
 def start_topology(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import UnionType
 
 from penstock.errors import InvalidInput
 
@@ -14,8 +15,8 @@ def require_callable(function: object, who: str, wanted: str = "a function") -> 
         raise InvalidInput(msg)
 
 
-def require_kind(given: object, kind: type, who: str, wanted: str) -> None:
-    """Refuse what is no instance of a class."""
+def require_kind(given: object, kind: type | UnionType, who: str, wanted: str) -> None:
+    """Refuse what is no instance of a class (or of any of a union)."""
     if not isinstance(given, kind):
         msg = f"{who} got {given!r}; give {wanted}"
         raise InvalidInput(msg)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_callable, require_choice
+from penstock.flow.checks import require_callable, require_choice, require_kind
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import Build, Task
 from penstock.run.operators.files import FilesSource, infer_schema, list_files
@@ -83,12 +84,18 @@ def generator(
     return Source("generator", partial(GeneratorSource, function, arrow), arrow, tasks, bounded)
 
 
-def files(pattern: str, format: str = "parquet", schema: str | pa.Schema | None = None, tasks: int = 1) -> Source:  # noqa: A002 - as in PySpark
+def files(
+    pattern: str | PathLike[str],
+    format: str = "parquet",  # noqa: A002 - as in PySpark
+    schema: str | pa.Schema | None = None,
+    tasks: int = 1,
+) -> Source:
     """Files of a folder or pattern, in sorted order, shared out over the tasks; format is parquet, csv or json (lines).
 
     Without a schema, that of the first file counts for all. CSV files have a header line.
     """
-    found = list_files(pattern, format)
+    require_kind(pattern, str | PathLike, "files source", "a folder, a file or a pattern such as 'data/*.parquet'")
+    found = list_files(str(pattern), format)
     arrow = parse_schema(schema) if schema is not None else infer_schema(found[0], format)
     return Source("files", partial(FilesSource, found, format, arrow), arrow, tasks)
 
@@ -114,12 +121,16 @@ def collect() -> Sink:
     return Sink("collect", _collect)
 
 
-def parquet(path: str, *, compression: str = "zstd", mode: str = "error") -> Sink:
+def parquet(path: str | PathLike[str], *, compression: str = "zstd", mode: str = "error") -> Sink:
     """Parquet files in a folder that every worker reaches, one part for each task, visible when it has finished.
 
     `mode` is about a folder that has files, as for Spark's writer: "error" (or "errorifexists") refuses it when the job
     starts, "append" adds to it, "overwrite" removes its Parquet files first.
     """
+    require_kind(path, str | PathLike, "parquet sink", "the path of a folder")
+    if not str(path):
+        msg = "parquet sink got ''; give the path of a folder"
+        raise InvalidInput(msg)
     mode = "error" if mode == "errorifexists" else mode
     require_choice(mode, MODES, "mode of a parquet sink")
     return Sink("parquet", partial(_parquet, str(path), compression, mode))

@@ -11,14 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pyarrow as pa
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.checks import choose_emit, require_callable, require_choice, require_kind
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.flow.stream import DataStream, Emit
+from penstock.flow.unknown import is_field_or_private, no_operator, public_names
 from penstock.run.aggregates import OPS, Op
 from penstock.run.contract import LATE, MAIN, Build
 from penstock.run.dataflow import Grouping, Input
@@ -46,6 +47,19 @@ class KeyedStream:
     stream: DataStream
     keys: tuple[str, ...]
     kind: str = "fields"
+
+    if not TYPE_CHECKING:  # else a type checker would let every misspelt name pass
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(name) if is_field_or_private(type(self), name) else self._unknown(name)
+
+    def _unknown(self, name: str) -> NoSuchOperator:
+        known = public_names(KeyedStream)
+        who = f"stream {self.stream.operator!r} keyed by {', '.join(map(repr, self.keys))}"
+        if name in public_names(DataStream):
+            hint = f"known: {', '.join(known)}; call {name} before key_by or on their result"
+            return NoSuchOperator(f"{who} has no operator {name!r}; {hint}")
+        return no_operator(who, name, known)
 
     def partial_key(self) -> KeyedStream:
         """Two tasks for each key, the less loaded one for each batch: each gives a part, which a second step merges."""
@@ -150,7 +164,11 @@ class KeyedStream:
     def event_column(self, who: str) -> str:
         """The event-time column of the stream, which must have one."""
         if self.stream.time_column is None:
-            msg = f"{who}: {self.stream.operator!r} has no event time; call .event_time(column, lateness=...) before"
+            operator = self.stream.operator
+            missing = f"{operator!r} has no event time; call .event_time(column, lateness=...) before"
+            if (column := self.stream.topology.event_time_of(operator)) is not None:
+                missing = f"this is {operator!r} without event time; go on with what event_time({column!r}) returned"
+            msg = f"{who}: {missing}"
             raise InvalidInput(msg)
         return self.stream.time_column
 

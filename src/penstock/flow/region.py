@@ -23,10 +23,11 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.checks import require_callable, require_count, require_number
 from penstock.flow.io import Sink
 from penstock.flow.stream import DataStream
+from penstock.flow.unknown import KEYED
 from penstock.run.contract import MAIN, Build
 from penstock.run.dataflow import FORWARD, Grouping, Input, RegionPart
 from penstock.run.operators.times import Duration
@@ -37,6 +38,8 @@ from penstock.run.region.tasks import MergerTask, SplitterSettings, SplitterTask
 
 SLICE_ROWS_MAX = 1_000_000
 SAMPLE_S_MIN, SAMPLE_S_MAX = 1e-4, 86_400.0  # below, a splitter would do nothing but sample
+WITH_KEYS = "operators with keys have state, which replicas do not share"
+BALANCE_DEFAULT = "knee"
 Balance = str | Callable[[], Policy]
 
 
@@ -88,7 +91,8 @@ class RegionStream(DataStream):
         if stateful or also:
             self._refuse(kind, "only operators that look at one row or batch at a time can be replicated")
         if tasks not in {1, self.replicas}:
-            self._refuse(f"{kind} with tasks={tasks}", f"its operators have {self.replicas} tasks; leave tasks out")
+            why = f"all operators there have {self.replicas} tasks, one for each replica"
+            self._refuse(f"{kind} with tasks={tasks!r}", why, "leave tasks= out")
         read = Grouping(FORWARD) if self.begun else Grouping("shuffle")
         spec = self.topology.add(
             kind,
@@ -113,7 +117,7 @@ class RegionStream(DataStream):
 
     def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
         """Refused: a region ends with merge()."""
-        self._refuse(f"sink {name!r}", "end the region first")
+        self._refuse(f"sink {name!r}", "rows leave a region through merge()")
 
     def regrouped(self, grouping: Grouping) -> NoReturn:
         """Refused: inside a region every replica sends to itself."""
@@ -121,7 +125,8 @@ class RegionStream(DataStream):
 
     def event_time(self, column: str, lateness: Duration = "0 seconds") -> NoReturn:
         """Refused: a replica sees a part of the rows, and what is held for the sake of order would come out late."""
-        self._refuse("event_time", "give the stream event time before parallel() or after merge()")
+        why = "a region passes watermarks on and makes none"
+        self._refuse("event_time", why, "call event_time before parallel() or after merge()")
 
     def union(self, *others: DataStream, name: str | None = None, tasks: int = 1) -> NoReturn:
         """Refused: rows of other streams have no place in this one's order."""
@@ -129,16 +134,27 @@ class RegionStream(DataStream):
 
     def key_by(self, *columns: str) -> NoReturn:
         """Refused: operators with keys have state."""
-        self._refuse("key_by", "operators with keys have state, which replicas do not share")
+        self._refuse("key_by", WITH_KEYS)
 
     def parallel(self, *_: object, **__: object) -> NoReturn:
         """Refused: regions do not nest."""
         self._refuse("parallel", "regions do not nest")
 
-    def _refuse(self, what: str, why: str) -> NoReturn:
+    def _unknown(self, name: str) -> NoSuchOperator:
+        if name not in KEYED:
+            return super()._unknown(name)
+        keyed = f"key_by('column').{name}"
+        without = f"leave parallel() out and write {keyed}(..., tasks={self.replicas})"
+        return NoSuchOperator(self._refusal(name, WITH_KEYS, f"write merge().{keyed}(...)" if self.begun else without))
+
+    def _refuse(self, what: str, why: str, instead: str | None = None) -> NoReturn:
+        if instead is None:
+            instead = "call merge() before it" if self.begun else "write the region's operators and merge() before it"
+        raise InvalidInput(self._refusal(what, why, instead))
+
+    def _refusal(self, what: str, why: str, instead: str) -> str:
         kind = "ordered" if self.ordered else "unordered"
-        msg = f"{what} of {self.operator!r} is inside the {kind} region {self.region!r}: {why}; call merge() before it"
-        raise InvalidInput(msg)
+        return f"{what} of {self.operator!r} is inside the {kind} region {self.region!r}: {why}; {instead}"
 
 
 def parallel(
@@ -147,7 +163,7 @@ def parallel(
     *,
     at_most: int | None,
     ordered: bool,
-    balance: Balance,
+    balance: Balance | None,
     weights: Sequence[float] | None,
     sample_s: float,
     slice_rows: int | None,
@@ -193,13 +209,17 @@ def parallel(
     )
 
 
-def _policy(who: str, replicas: int, balance: Balance, weights: Sequence[float] | None) -> Callable[[], Policy]:
+def _policy(who: str, replicas: int, balance: Balance | None, weights: Sequence[float] | None) -> Callable[[], Policy]:
     if weights is not None:
+        if balance is not None:
+            msg = f"{who} has balance={balance!r} and weights={weights!r}, which fix the shares; leave one of them out"
+            raise InvalidInput(msg)
         shares = _shares(weights)
         if len(shares) != replicas or not all(math.isfinite(share) and share >= 0 for share in shares):
             msg = f"weights of {who} are {weights!r}; give {replicas} shares from 0 to 1, one for each replica"
             raise InvalidInput(msg)
         return partial(Oracle, (Known(0.0, dict(enumerate(map(float, checked_weights(shares))))),))
+    balance = BALANCE_DEFAULT if balance is None else balance
     build = find_policy(balance).build if isinstance(balance, str) else balance
     require_callable(build, f"balance of {who}", "a policy's name, or a function that makes a policy")
     made = build()

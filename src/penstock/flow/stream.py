@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import pyarrow as pa
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.checks import choose_emit, require_count, require_kind
 from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
+from penstock.flow.unknown import KEYED, is_field_or_private, no_operator, public_names, without_keys
 from penstock.run.contract import ERRORS, LATE, MAIN, Build
 from penstock.run.dataflow import AttachedSink, Grouping, Input
 from penstock.run.operators.join import LATE_RIGHT
@@ -54,6 +55,17 @@ class DataStream(Transforms):
     def __repr__(self) -> str:
         output = "" if self.output == MAIN else f".{self.output}"
         return f"DataStream({self.operator}{output}: {to_ddl(self.schema)})"
+
+    if not TYPE_CHECKING:  # else a type checker would let every misspelt name pass
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(name) if is_field_or_private(type(self), name) else self._unknown(name)
+
+    def _unknown(self, name: str) -> NoSuchOperator:
+        """What to say about a name that this stream does not have."""
+        if name in KEYED:
+            return without_keys(self.operator, name)
+        return no_operator(f"stream {self.operator!r}", name, public_names(type(self)))
 
     def regrouped(self, grouping: Grouping) -> DataStream:
         """This stream, read another way."""
@@ -91,7 +103,7 @@ class DataStream(Transforms):
         *,
         at_most: int | None = None,
         ordered: bool = True,
-        balance: str | Callable[[], Policy] = "knee",
+        balance: str | Callable[[], Policy] | None = None,
         weights: Sequence[float] | None = None,
         sample_s: float = 1.0,
         slice_rows: int | None = None,
@@ -100,10 +112,11 @@ class DataStream(Transforms):
         """Begin a parallel region: what follows runs as so many replicas, until `merge()` restores the rows' order.
 
         The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
-        they stay at `weights`, which add up to 1. `knee` is our own and counts rows worked off as well; `adaptive` and
-        `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows for the replica
-        with the largest share; without it, as many as a replica works off in 20 ms. With `at_most`, replicas up to so
-        many can join while the job runs, and leave again (`Job.scale`); each needs a slot from the start.
+        they stay at `weights`, which add up to 1. `knee`, the default, is our own and counts rows worked off as well;
+        `adaptive` and `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows
+        for the replica with the largest share; without it, as many as a replica works off in 20 ms. With `at_most`,
+        replicas up to so many can join while the job runs, and leave again (`Job.scale`); each needs a slot from the
+        start.
         """
         from penstock.flow.region import parallel
 

@@ -98,7 +98,9 @@ class Topology:
 
     def start(self, spark: Any, **options: Any) -> Any:  # noqa: ANN401 - Spark's types are not known here
         """Start and return a Job."""
-        return importlib.import_module("penstock.deploy").start_topology(self, spark, **options)
+        deploy = importlib.import_module("penstock.deploy")
+        deploy.require_options(options)
+        return deploy.start_topology(self, spark, **options)
 
     # -- for streams -------------------------------------------------------------------------------------------------
 
@@ -147,15 +149,19 @@ class Topology:
 
     def add_event_time(self, operator: str, column: str, lateness_us: int) -> None:
         """Have an operator make watermarks from a column of its main output."""
-        if operator in self._event_time:
+        if (known := self.event_time_of(operator)) is not None:
             msg = (
-                f"{operator!r} has event time on {self._event_time[operator]!r} already; "
-                f"put a map or select between it and a second event_time({column!r})"
+                f"{operator!r} has event time on {known!r} already; go on with the stream that event_time({known!r}) "
+                f"returned, or put a map or select before event_time({column!r})"
             )
             raise InvalidInput(msg)
         spec = self._operators[operator]
         self._event_time[operator] = column
         self._operators[operator] = replace(spec, build=partial(with_event_time, spec.build, column, lateness_us))
+
+    def event_time_of(self, operator: str) -> str | None:
+        """The column from which an operator makes watermarks, if it does."""
+        return self._event_time.get(operator)
 
     def operator(self, name: str) -> OperatorSpec:
         """An operator as it stands."""

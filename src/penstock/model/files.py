@@ -234,7 +234,10 @@ def _constraints(fields: Fields) -> list[Constraint]:
         if kind is not None and known is None:
             fields.faults.add(where, f"unknown type {kind!r}; known: {', '.join(_CONSTRAINT_KEYS)}")
             continue
-        entry = Fields.of(value, where, fields.faults, known or ("type",))
+        if isinstance(value, dict) and kind is None:  # which keys it may have depends on the type, so that comes first
+            fields.faults.add(f"{where}.type", f"is missing; known: {', '.join(_CONSTRAINT_KEYS)}")
+            continue
+        entry = Fields.of(value, where, fields.faults, known or ())
         if constraint := _constraint(entry, entry.text("type")):
             found.append(constraint)
     return found

@@ -18,7 +18,7 @@ from penstock.reproduce.measure import REPEATS, Measurements, Place, Progress
 from penstock.reproduce.page import write_index
 from penstock.reproduce.turbostream_fig8 import TransportFigure
 
-__all__ = ["ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
+__all__ = ["ABOUT_SECONDS", "ITEMS", "Item", "Progress", "Report", "find_item", "reproduce"]
 
 Reproducible = Item | TransportFigure | BalanceItem | TableItem
 
@@ -31,6 +31,28 @@ _ALL: tuple[Reproducible, ...] = (
     TableItem(),
 )
 ITEMS: dict[str, Reproducible] = {item.name: item for item in _ALL}
+
+# How long each takes by itself on two cores that others used as well: no promise, but a minute is told from a second.
+# Figures of one paper's placements share what they measure, so all of them together take less than their sum.
+ABOUT_SECONDS: dict[str, int] = {
+    "t3-fig5": 15,
+    "t3-fig6": 15,
+    "ischeduler-fig4": 20,
+    "ischeduler-fig5": 10,
+    "ischeduler-fig6": 10,
+    "ischeduler-fig7": 20,
+    "ischeduler-fig8": 10,
+    "ischeduler-fig9": 10,
+    "turbostream-fig8": 300,
+    "balance-fig5": 5,
+    "balance-fig8": 15,
+    "balance-fig9": 45,
+    "balance-fig10": 60,
+    "balance-fig11": 30,
+    "balance-fig12": 15,
+    "balance-fig13": 300,
+    "cola-table1": 75,
+}
 
 
 def find_item(name: str) -> Reproducible:

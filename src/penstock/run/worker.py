@@ -20,7 +20,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock._core import PreparedImage, set_timer_slack
-from penstock.errors import PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.segment import inbox_bytes
 from penstock.run.contract import Interrupted, SourceTask, Task, TaskContext
@@ -414,6 +414,9 @@ class Worker:
             for splitter in splitters_in(self._tasks):
                 splitter.scale(*scale)
             return
+        if command != "stop":
+            msg = f"worker {self._me} was told {command!r}; it knows stop, cancel and scale; please report this"
+            raise InternalError(msg)
         self._stopping = True
         self._stop_sources()
 

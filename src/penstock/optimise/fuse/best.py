@@ -14,6 +14,7 @@ was found.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
 from penstock.optimise.fuse.packing import Sites
+from penstock.optimise.fuse.quick_schedule import quick_schedule
 from penstock.optimise.fuse.refine import State, refined, scored
 from penstock.optimise.fuse.rules import compile_rules
 from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rules
@@ -41,44 +43,60 @@ REFINED_MAX = 4  # candidates that are refined, the best of them
 def fuse(case: Case) -> Fused:
     """The best of all candidates, refined."""
     graph = case.graph
-    found: list[tuple[str, State]] = []
-    refused: list[str] = []
-    for name, fused in _others(case, refused):
-        if (state := _state(case, graph, fused)) is not None:
-            found.append((name, state))
+    states = [(name, state) for name, fused in _others(case) if (state := _state(case, graph, fused)) is not None]
     deadline = case.deadline(THETA_DEFAULT)
-    for name, fused in _own(case, deadline, refused):
-        if (state := _state(case, graph, fused)) is not None:
-            found.append((name, state))
+    states += [
+        (name, state) for name, fused in _own(case, deadline) if (state := _state(case, graph, fused)) is not None
+    ]
+    found = [(name, state) for name, state in states if state.score[1] <= FULL]
     if not found and (last := _last_resort(case, graph)) is not None:
         found.append(("the packing program", last))
     if not found:
-        msg = f"no method found a plan: {'; '.join(refused)}"
-        raise NoPlanFound(msg)
+        raise NoPlanFound(_why_none(case, graph, [state for _, state in states]))
     found.sort(key=lambda pair: pair[1].score)
     improved = [(name, _improved(case, graph, state, deadline)) for name, state in _different(found)[:REFINED_MAX]]
     name, state = min([*improved, *found], key=lambda pair: pair[1].score)
     return Fused(state.part[graph.vertex_of], state.host, (f"refined from {name!r}",))
 
 
-def _others(case: Case, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+def _why_none(case: Case, graph: FuseGraph, states: list[State]) -> str:
+    """What is in the way, from the candidate that comes nearest to fitting, and what can be done about it."""
+    problem = case.problem
+    tasks = f"{problem.task_count} tasks (load {problem.graph.load.sum():.4g})"
+    nodes = f"{problem.node_count} nodes (capacity {problem.cluster.capacity:.4g})"
+    begun = f"no method found a way to fuse {tasks} on {nodes}"
+    rate = f"--stream-cost, now {case.stream_cost:.4g} CPU for a unit of rate; 0 makes streams free"
+    if not states and (alone := quick_schedule(graph, np.arange(graph.count, dtype=np.int64))) is not None:
+        states = [scored(case, graph, np.arange(graph.count, dtype=np.int64), alone.host)]
+    if not states:
+        rules = "the constraints and " if problem.constraints else ""
+        return f"{begun} that keeps {rules}every limit; add nodes or larger ones, or lower what streams cost ({rate})"
+    state = min((_merged_on_nodes(case, graph, state) for state in states), key=lambda found: found.score[1])
+    used = np.bincount(state.host, graph.sizes(state.part), minlength=problem.node_count)
+    k = int((used / graph.capacity).argmax())
+    load = float(graph.load[state.host[state.part] == k].sum())
+    node = problem.cluster.nodes[k]
+    return (
+        f"{begun}: the nearest needs {used[k]:.4g} of node {node.name!r}, which offers {node.capacity:.4g} ({load:.4g} "
+        f"for its tasks, {used[k] - load:.3g} for streams to other workers); add nodes or larger ones, lower what "
+        f"streams cost ({rate}), or use penstock place, which does not count them"
+    )
+
+
+def _others(case: Case) -> Iterator[tuple[str, Fused]]:
     """What the other methods find, with all the time that they would have alone."""
     for name in ("none", "fint", "cola-basic", "cola"):
-        try:
+        with suppress(UserError):
             yield name, METHODS[name].load()(case)
-        except UserError as error:
-            refused.append(str(error))
 
 
-def _own(case: Case, deadline: Deadline, refused: list[str]) -> Iterator[tuple[str, Fused]]:
+def _own(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
     """Candidates of our own, while there is time."""
     if case.options.cut is None and case.graph.count <= EXACT_CUT_VERTICES_MAX and deadline.remaining > 0:
         cut = "refined" if case.problem.constraints else "exact"
         options = replace(case.options, cut=cut, theta=deadline.remaining)
-        try:
+        with suppress(UserError):
             yield f"cola with {cut} cuts", METHODS["cola"].load()(replace(case, options=options))
-        except UserError as error:
-            refused.append(str(error))
     yield from _placed(case, deadline)
 
 
@@ -119,12 +137,9 @@ def _last_resort(case: Case, graph: FuseGraph) -> State | None:
 
 
 def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:
-    """A candidate over the vertices, or None when it breaks a rule or a limit."""
+    """A candidate over the vertices, or None when it breaks a rule; it may be more than the nodes carry."""
     over = _over_vertices(graph, fused)
-    if over is None:
-        return None
-    state = scored(case, graph, *over)
-    return state if state.score[1] <= FULL else None
+    return None if over is None else scored(case, graph, *over)
 
 
 def _over_vertices(graph: FuseGraph, fused: Fused) -> tuple[Longs, Ints] | None:

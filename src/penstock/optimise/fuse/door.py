@@ -141,13 +141,16 @@ def _certified(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Prof
             msg = f"method {plan.scheduler!r} made a plan that breaks {broken[0]}; please report this"
             raise InternalError(msg)
         raise UnhonouredConstraints(plan.scheduler, broken, kind="method", better="--method best")
+    other = "" if plan.scheduler == "best" else "try --method best, "
     if faults:
-        msg = f"method {plan.scheduler!r} found no plan that fits: {faults[0]}; try --method best, or add nodes"
+        msg = (
+            f"method {plan.scheduler!r} found no plan that fits: {faults[0]}; {other}add nodes, or give the tasks less"
+        )
         raise NoPlanFound(msg)
     if figures.utilisation > FULL:
         msg = (
             f"method {plan.scheduler!r} found no plan that fits: with streams counted as CPU the fullest node would be "
-            f"at {100 * figures.utilisation:.4g} %; try --method best, add nodes, or lower --stream-cost"
+            f"at {100 * figures.utilisation:.4g} %; {other}add nodes, or lower --stream-cost"
         )
         raise NoPlanFound(msg)
     return plan

@@ -63,6 +63,8 @@ def _read(
     edges = []
     for stream in graph.streams:
         for i, j in itertools.product(range(size[stream.source]), range(size[stream.target])):
+            if stream.grouping == "forward" and i != j and not isinstance(stream.rate, tuple):
+                continue  # from each task to its like alone
             rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
             edges.append((number[f"{stream.source}/{i}"], number[f"{stream.target}/{j}"], rate * stream_cost))
     load = [value for o in graph.operators for value in o.loads()]

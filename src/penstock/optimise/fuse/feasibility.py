@@ -46,8 +46,10 @@ def require_no_clash(problem: Problem, stream_cost: float = 1.0) -> None:
     if clash is None:
         return
     if not clash.positions:
-        cheaper = "lower --stream-cost" if "--stream-cost" in clash.reason else "give the tasks less"
-        msg = f"{clash.reason}; add nodes, or {cheaper}"
+        instead = "or give the tasks less"
+        if "--stream-cost" in clash.reason:
+            instead = "lower --stream-cost (0 makes streams free), or use penstock place, which does not count them"
+        msg = f"{clash.reason}; add nodes or larger ones, {instead}"
         raise Infeasible(msg)
     listed = "; ".join(f"constraint {p} ({described(problem.constraints[p])})" for p in clash.positions)
     if len(clash.positions) == 1:
@@ -154,13 +156,17 @@ def _two_labels(row: Longs, part: Longs) -> tuple[int, int] | None:
 def _no_packing(problem: Problem, rules: Rules, stream_cost: float, deadline: Deadline) -> str:
     """Ask the program whether sites can be put on nodes at all, first by load, then with the streams that are cut."""
     sites = Sites.of(problem, rules, stream_cost)
-    no_way = f"no way of sharing the tasks out to the {problem.node_count} nodes keeps"
+    tasks = f"{problem.task_count} tasks (load {problem.graph.load.sum():.4g})"
+    nodes = f"{problem.node_count} nodes (capacity {problem.cluster.capacity:.4g})"
+    no_way = f"no way of sharing {tasks} out to {nodes} keeps"
     if not sites.packs_without_streams(deadline):
         return f"{no_way} every limit on load, memory and place"
     if not sites.packs_with_streams(deadline):
+        least = sites.least_streams
+        share = f", which takes {least:.4g} or more of every node that holds tasks" if least else ""
         return (
             f"{no_way} every limit once the streams between workers cost CPU at both ends (--stream-cost, now "
-            f"{stream_cost:g} for each unit of rate)"
+            f"{stream_cost:.4g} for each unit of rate){share}"
         )
     return ""
 

@@ -5,17 +5,21 @@
 
 Streams that the rules cut for certain weigh on their ends; on small cases the program also counts every stream whose
 ends are on different nodes, which is what SIZE is when workers of a node are one. Both leave something out, never add,
-so that a refusal is a proof. Beyond the largest sites everything may be shared out in parts, for the same reason:
-quick, and its refusals true. Of those, all with the same labels and allowed nodes are a heap of load and one of memory.
+so that a refusal is a proof. Where there are more streams than that, each node still pays for one of the cheapest as
+soon as no node can hold a connected part of the graph: whatever is on a node then has a stream that leaves it. Beyond
+the largest sites everything may be shared out in parts, for the same reason: quick, and its refusals true. Of those,
+all with the same labels and allowed nodes are a heap of load and one of memory.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Floats, Longs
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.fuse.assign import Units, greedy
@@ -27,6 +31,7 @@ WHOLE_CELLS_MAX = 1_500  # sites x nodes that are whole in the program; the othe
 CELLS_MAX = 100_000  # beyond, nothing is asked
 STREAM_CELLS_MAX = 1_000  # (sites + streams) x nodes to which every stream is counted
 BRANCHES_MAX = 2_000
+TINY = 1e-9  # of a capacity: what is left of a node that streams would fill
 SECONDS_EACH = 10.0  # a cap for busy machines; ordinary programs end in hundredths
 
 
@@ -88,7 +93,29 @@ class Sites:
         few = (len(self.load) + len(self.weight)) * self.problem.node_count <= STREAM_CELLS_MAX
         if few and len(self.weight):
             return self._possible(need, deadline, with_streams=True)
-        return not self.certain.any() or self._greedy(need) or self._possible(need, deadline)
+        least = self.least_streams
+        if not least and not self.certain.any():
+            return True
+        sites = self._with_less(least)
+        return sites._greedy(need) or sites._possible(need, deadline)
+
+    @cached_property
+    def least_streams(self) -> float:
+        """What streams take of any node that holds a site, at least: 0 where a node may hold all that is connected."""
+        if not len(self.weight) or float(self.weight.min()) <= 0:
+            return 0.0
+        need = self.load + self.certain
+        component = _components(len(need), self.source, self.target)
+        smallest = float(np.bincount(component, need)[np.unique(component)].min())
+        return float(self.weight.min()) if smallest > float(self.problem.capacity.max()) * FULL else 0.0
+
+    def _with_less(self, amount: float) -> Sites:
+        """The same sites on nodes that have so much less to give."""
+        nodes = [
+            replace(node, capacity=max(node.capacity - amount / FULL, TINY * node.capacity))
+            for node in self.problem.cluster.nodes
+        ]
+        return replace(self, problem=replace(self.problem, cluster=Cluster(tuple(nodes))))
 
     def _greedy(self, need: Floats) -> bool:
         """Whether LPT packs the sites, which it does nearly always when anything does."""
@@ -210,3 +237,16 @@ class Sites:
             label=self.label[:, chosen],
         )
         return heaped, np.arange(len(chosen)) < len(single)
+
+
+def _components(count: int, source: Longs, target: Longs) -> Longs:
+    """For each site the lowest that streams connect it with; labels spread along streams and along each other."""
+    label: Longs = np.arange(count, dtype=np.int64)
+    while True:
+        before = label.copy()
+        lower = np.minimum(label[source], label[target])
+        np.minimum.at(label, source, lower)
+        np.minimum.at(label, target, lower)
+        label = label[label]
+        if (label == before).all():
+            return label
