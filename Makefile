@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
-RING   := core/ring_producer.cpp core/ring_consumer.cpp core/segment.cpp core/waiting.cpp $(wildcard core/tests/*.cpp)
+RING   := core/ring_producer.cpp core/ring_consumer.cpp core/ring_parking.cpp core/segment.cpp core/waiting.cpp $(wildcard core/tests/*.cpp)
 FAULTS := .build/ring/faults
 CXX_TEST := c++ -std=c++20 -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "ring.hpp"
+#include "bind_ring_waiting.hpp"
 #include "ring_gather.hpp"
 
 namespace nb = nanobind;
@@ -20,15 +20,8 @@ namespace penstock {
 namespace {
 
 using ring::Deadline;
-using Timeout = std::optional<double>;
 
 constexpr uint64_t COPY_WITH_LOCK_MAX = 64 * 1024;  // longer copies let other threads run
-
-Deadline deadline_of(const Timeout& timeout) { return timeout ? Deadline::in_seconds(*timeout) : Deadline::never(); }
-
-void look_after_signals() {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
 
 // A buffer of the caller's, held as long as it is read.
 class Held {
@@ -51,19 +44,6 @@ class Held {
 
 using SharedProducer = std::shared_ptr<ring::Producer>;
 using SharedConsumer = std::shared_ptr<ring::Consumer>;
-
-bool reserve(ring::Producer& producer, ring::Span& span, uint32_t target, uint32_t length, const Deadline& deadline,
-             uint32_t flags = 0, uint64_t whole = 0) {
-    while (!producer.try_reserve(span, target, length, flags, whole)) {
-        if (deadline.passed()) return false;
-        {
-            const nb::gil_scoped_release free;
-            producer.wait_for_space(deadline);
-        }
-        look_after_signals();
-    }
-    return true;
-}
 
 void copy(ring::Gather& gather, const ring::Span& span) {
     if (span.length <= COPY_WITH_LOCK_MAX) return gather.copy(span.data, span.length);
@@ -267,27 +247,10 @@ nb::list batch_messages(nb::handle self) {
     return messages;
 }
 
-bool poll(ring::Consumer& consumer, ring::Record& record) {
-    if (consumer.poll(record)) return true;
-    if (!consumer.has_unfinished()) return false;
-    consumer.skip_dead();
-    return consumer.poll(record);
-}
-
 std::optional<RecordHandle> next(const SharedConsumer& consumer, const Timeout& timeout) {
     ring::Record record;
-    if (consumer->poll(record)) return RecordHandle(consumer, std::move(record));
-    const Deadline deadline = deadline_of(timeout);
-    while (!deadline.passed()) {
-        {
-            const nb::gil_scoped_release free;
-            consumer->wait(deadline);
-        }
-        if (consumer->poll(record)) return RecordHandle(consumer, std::move(record));
-        look_after_signals();
-    }
-    if (poll(*consumer, record)) return RecordHandle(consumer, std::move(record));
-    return std::nullopt;
+    if (!await_record(*consumer, record, timeout)) return std::nullopt;
+    return RecordHandle(consumer, std::move(record));
 }
 
 nb::list drain(const SharedConsumer& consumer, uint32_t limit) {
@@ -327,6 +290,7 @@ nb::dict counts_of(const ring::Consumer& consumer) {
     named["pinned_bytes"] = counts.pinned_bytes;
     named["unfinished"] = counts.unfinished;
     named["evictions"] = counts.evictions;
+    named["restarts"] = counts.restarts;
     return named;
 }
 

@@ -3,11 +3,12 @@
 // A record holds what the socket would carry: a head of 64 bytes and an image or nothing (frames.hpp). Records begin on a
 // cache line, so images are aligned.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include "bind_ring_waiting.hpp"
 #include "frames.hpp"
 #include "image_codec.hpp"
-#include "ring.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -38,13 +39,10 @@ struct RingFrame {
     std::shared_ptr<const HeldRecord> held;  // where there is an image
 };
 
-// False when the ring has no space for it; the record is at most part_bytes_max long.
-bool send_image(ring::Producer& producer, uint32_t edge, const PreparedImage& image, int64_t value) {
-    const size_t bytes = image.plan.bytes;
-    ring::Span span;
-    if (!producer.try_reserve(span, edge, static_cast<uint32_t>(sizeof(FrameHead) + bytes))) return false;
+void write_frame(ring::Producer& producer, const ring::Span& span, uint32_t edge, const PreparedImage& image, int64_t value) {
+    const auto bytes = static_cast<uint32_t>(image.plan.bytes);
     try {
-        const FrameHead head{static_cast<uint32_t>(bytes), FRAME_DATA, {}, edge, static_cast<uint32_t>(image.plan.rows), value};
+        const FrameHead head{bytes, FRAME_DATA, {}, edge, static_cast<uint32_t>(image.plan.rows), value};
         std::memcpy(span.data, &head, sizeof(head));
         image.write(reinterpret_cast<uint8_t*>(span.data) + sizeof(head));
     } catch (...) {
@@ -52,7 +50,29 @@ bool send_image(ring::Producer& producer, uint32_t edge, const PreparedImage& im
         throw;
     }
     producer.publish(span);
+}
+
+// False when the ring has no space for it; the record is at most part_bytes_max long.
+bool send_image(ring::Producer& producer, uint32_t edge, const PreparedImage& image, int64_t value) {
+    ring::Span span;
+    if (!producer.try_reserve(span, edge, static_cast<uint32_t>(sizeof(FrameHead) + image.plan.bytes))) return false;
+    write_frame(producer, span, edge, image, value);
     return true;
+}
+
+// Prepares and sends in one step, without an object of Python's in between: a process that has slept runs everything
+// from cold caches, and each call and each object costs a microsecond or two there. The bytes of the image; 0 when there
+// is no space until the deadline, or never would be because it is too long for one record.
+uint64_t send_batch(ring::Producer& producer, uint32_t edge, const ImageCodec& codec, nb::handle batch, int64_t value,
+                    const Timeout& timeout) {
+    const PreparedImage image = prepare(codec, batch);
+    const uint64_t length = sizeof(FrameHead) + image.plan.bytes;
+    ring::Span span;
+    if (length > producer.segment().part_bytes_max() ||
+        !reserve(producer, span, edge, static_cast<uint32_t>(length), deadline_of(timeout)))
+        return 0;
+    write_frame(producer, span, edge, image, value);
+    return image.plan.bytes;
 }
 
 bool send_mark(ring::Producer& producer, uint8_t kind, uint32_t edge, int64_t value) {
@@ -89,14 +109,17 @@ nb::list take_frames(const SharedConsumer& consumer, uint32_t edges, uint32_t li
     nb::list frames;
     ring::Record record;
     for (uint32_t i = 0; i < limit; i++) {
-        if (!consumer->poll(record)) {
-            if (!consumer->has_unfinished()) break;
-            consumer->skip_dead();
-            if (!consumer->poll(record)) break;
-        }
+        if (!poll(*consumer, record)) break;
         frames.append(nb::cast(frame_of(consumer, std::move(record), edges)));
     }
     return frames;
+}
+
+// The next one, waited for on the futex.
+std::optional<RingFrame> next_frame(const SharedConsumer& consumer, uint32_t edges, const Timeout& timeout) {
+    ring::Record record;
+    if (!await_record(*consumer, record, timeout)) return std::nullopt;
+    return frame_of(consumer, std::move(record), edges);
 }
 
 const uint8_t* body_of(const RingFrame& frame) {
@@ -123,8 +146,11 @@ void bind_ring_frames(nb::module_& module) {
         .def_ro("bytes", &RingFrame::bytes)
         .def("open", &open_frame);
     module.def("ring_send_image", &send_image, "producer"_a, "edge"_a, "image"_a, "value"_a);
+    module.def("ring_send_batch", &send_batch, "producer"_a, "edge"_a, "codec"_a, "batch"_a, "value"_a,
+               "timeout"_a.none() = 0.0);
     module.def("ring_send_mark", &send_mark, "producer"_a, "kind"_a, "edge"_a, "value"_a);
     module.def("ring_take_frames", &take_frames, "consumer"_a, "edges"_a, "limit"_a);
+    module.def("ring_next_frame", &next_frame, "consumer"_a, "edges"_a, "timeout"_a = nb::none());
 }
 
 }  // namespace penstock

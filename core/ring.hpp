@@ -60,7 +60,7 @@ struct ProducerCounts {
 };
 
 // One thread's end; a process may have several. Not for use from two threads at once.
-class Producer {
+class Producer : public std::enable_shared_from_this<Producer> {
    public:
     Producer(std::shared_ptr<Segment> segment, uint32_t identity, bool checksum = false);
     Producer(const Producer&) = delete;
@@ -141,7 +141,7 @@ struct ConsumerCounts {
     uint64_t messages = 0, bytes = 0, skipped = 0, refused = 0, abandoned = 0, parts = 0;
     uint64_t squared_units = 0;  // of each message; over all units it is the size of the message that a byte comes in
     uint64_t longest = 0;
-    uint64_t space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0;
+    uint64_t space_wakes = 0, pinned_bytes = 0, unfinished = 0, evictions = 0, restarts = 0;
     Tally parks, spins;
 };
 
@@ -150,10 +150,11 @@ struct ConsumerLimits {
     int64_t spin_ns = 10'000;      // spin this long while messages come faster than this
     uint64_t message_max = 1 << 28;  // bytes of a message that comes in parts
     int64_t pin_ns = 1'000'000;      // how long held records may keep producers waiting before they move out of the ring
+    uint32_t restart_bytes = 64 << 10;  // a sleeper with an empty ring goes back to its start from so far on
 };
 
 // The inbox's reader. poll, wait, arm and disarm belong to one thread; release to any.
-class Consumer {
+class Consumer : public std::enable_shared_from_this<Consumer> {
    public:
     explicit Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limits = {});
     Consumer(const Consumer&) = delete;
@@ -218,6 +219,8 @@ class Consumer {
     void keep_cursor_ahead(uint32_t left);
     void wake_producers(int at_most = INT32_MAX);
     void note_gap(int64_t gap_ns);
+    bool is_far_from_start() const;
+    bool go_to_start();
     bool all_read_of(uint32_t number) const;
     [[noreturn]] void fail(const std::string& what);
 
@@ -228,11 +231,13 @@ class Consumer {
     std::vector<Place> places_;
     std::atomic<uint32_t> left_{0};          // the oldest record that is not released; set under the mutex
     uint32_t left_position_ = 0;
-    uint32_t read_ = 0, read_position_ = 0;  // the first that was never looked at
+    std::atomic<uint32_t> read_{0};          // the first that was never looked at; set under the mutex, after which
+    uint32_t read_position_ = 0;             // left_ may follow: who looks without the mutex loads left_ first
     uint32_t freed_units_ = 0, freed_slots_ = 0;  // since producers were last woken
     uint32_t cursor_seen_ = 0;
     std::vector<Pending> pending_;
     std::vector<Known> known_;
+    uint32_t restart_units_;
     std::vector<std::pair<uint32_t, int>> space_wakes_;  // identity, eventfd
     std::shared_ptr<View> view_;
     uint32_t stuck_left_ = 0;  // where the window's left edge was held when producers were first seen waiting

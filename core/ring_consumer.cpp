@@ -22,6 +22,7 @@ Consumer::Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limit
       forks_(fork_generation()),
       places_(segment_->slots()),
       known_(segment_->producers()),
+      restart_units_(std::min(limits.restart_bytes / UNIT, segment_->capacity_units() / 4)),
       view_(std::make_shared<View>(*segment_)),
       gap_ns_(16 * limits.spin_ns) {
     limits_.window = std::clamp<uint32_t>(limits_.window, 1, segment_->slots());
@@ -78,17 +79,19 @@ bool Consumer::look_left(Record& record) {
 }
 
 bool Consumer::may_look_right() const {
-    return read_ - left_.load(std::memory_order_relaxed) < segment_->slots() && (pending_.empty() || read_ - pending_.front().ticket < limits_.window);
+    const uint32_t left = left_.load(std::memory_order_acquire), read = read_.load(std::memory_order_relaxed);
+    return read - left < segment_->slots() && (pending_.empty() || read - pending_.front().ticket < limits_.window);
 }
 
 bool Consumer::look_right(Record& record) {
     // One lap at most: what comes in while we look is for the next call.
     for (uint32_t looked = 0; looked < segment_->slots() && may_look_right(); looked++) {
-        const uint64_t found = segment_->slot(read_).word.load(std::memory_order_acquire);
-        if (found == Word::blank(read_)) return false;
+        const uint32_t read = read_.load(std::memory_order_relaxed);
+        const uint64_t found = segment_->slot(read).word.load(std::memory_order_acquire);
+        if (found == Word::blank(read)) return false;
         const Word word = Word::unpack(found);
-        if (word.ticket != read_ || word.status == Status::has_read) 
-            fail("a head has ticket " + std::to_string(word.ticket) + " where " + std::to_string(read_) + " was due");
+        if (word.ticket != read || word.status == Status::has_read)
+            fail("a head has ticket " + std::to_string(word.ticket) + " where " + std::to_string(read) + " was due");
         if (absorb(word, record)) return true;
     }
     return false;
@@ -96,16 +99,16 @@ bool Consumer::look_right(Record& record) {
 
 bool Consumer::absorb(const Word& word, Record& record) {
     const uint32_t capacity = segment_->capacity_units();
-    const uint32_t rest = capacity - (read_position_ & (capacity - 1));
+    const uint32_t rest = capacity - (read_position_ & (capacity - 1)), read = read_.load(std::memory_order_relaxed);
     const bool is_flush = word.status == Status::flush;
     if (word.producer >= segment_->producers() || word.units > rest || (is_flush && word.units != rest) ||
         read_position_ + word.units - left_position_ > capacity || word.status > Status::other)
-        fail("the head of record " + std::to_string(read_) + " claims " + std::to_string(word.units) +
+        fail("the head of record " + std::to_string(read) + " claims " + std::to_string(word.units) +
              " units of producer " + std::to_string(word.producer) + " in status " +
              std::to_string(static_cast<uint32_t>(word.status)));
-    const Pending at{read_, read_position_, word.units, word.producer, is_flush ? 0 : known_[word.producer].expected++};
-    places_[read_ & (segment_->slots() - 1)] = {Taken::unfinished, word.units};
-    read_++;
+    const Pending at{read, read_position_, word.units, word.producer, is_flush ? 0 : known_[word.producer].expected++};
+    places_[read & (segment_->slots() - 1)] = {Taken::unfinished, word.units};
+    read_.store(read + 1, std::memory_order_relaxed);
     read_position_ += word.units;
     if (is_flush || word.status == Status::other) {
         counts_.abandoned += is_flush ? 0 : 1;
@@ -205,6 +208,8 @@ void Consumer::release(const Record& record) noexcept try {
     if (record.ticket - left_ >= segment_->slots() || place.taken != Taken::delivered) return;
     counts_.pinned_bytes -= uint64_t{place.units} * UNIT;
     step_over(record.ticket);
+    // Whoever has asked to be woken may have done so while it still held this one.
+    if (segment_->header().parked.load(std::memory_order_relaxed) != AWAKE && is_far_from_start()) go_to_start();
 } catch (const Fault&) {  // kept in broken_: the next poll says it, and whoever lets a record go cannot
 }
 
@@ -215,8 +220,9 @@ void Consumer::step_over(uint32_t ticket) {
 
 void Consumer::advance() {
     const uint32_t mask = segment_->slots() - 1;
+    const uint32_t read = read_.load(std::memory_order_relaxed);
     uint32_t left = left_.load(std::memory_order_relaxed);
-    for (; left != read_ && places_[left & mask].taken == Taken::released; left++) {
+    for (; left != read && places_[left & mask].taken == Taken::released; left++) {
         keep_cursor_ahead(left);
         const uint32_t units = places_[left & mask].units;
         places_[left & mask].taken = Taken::blank;
@@ -226,7 +232,7 @@ void Consumer::advance() {
         segment_->slot(left).word.store(Word::blank(left + mask + 1), std::memory_order_release);
         RING_POINT("slot_freed");
     }
-    left_.store(left, std::memory_order_relaxed);
+    left_.store(left, std::memory_order_release);
     Header& header = segment_->header();
     header.released.store(Cursor{left, left_position_}.pack(), std::memory_order_seq_cst);
     RING_POINT("released");
@@ -273,7 +279,7 @@ void Consumer::wake_producers(int at_most) {
 
 bool Consumer::holds_up() const {
     const uint32_t left = left_.load(std::memory_order_relaxed);
-    return left != read_ && places_[left & (segment_->slots() - 1)].taken == Taken::delivered &&
+    return left != read_.load(std::memory_order_relaxed) && places_[left & (segment_->slots() - 1)].taken == Taken::delivered &&
            segment_->header().space_wanted.load(std::memory_order_seq_cst) != 0 &&
            (evict_after_ns_ == 0 || now_ns() >= evict_after_ns_);
 }
@@ -305,97 +311,23 @@ bool Consumer::evict() {
     } catch (const NoMemory&) {
         return false;
     }
-    const uint32_t mask = segment_->slots() - 1;
+    const uint32_t mask = segment_->slots() - 1, read = read_.load(std::memory_order_relaxed);
     std::vector<std::pair<uint32_t, uint32_t>> held;
     uint32_t position = left_position_;
-    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read_; ticket++) {
+    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read; ticket++) {
         const Place& place = places_[ticket & mask];
         if (place.taken == Taken::delivered) held.emplace_back(position, place.units);
         position += place.units;
     }
     if (!view_->make_private(held, *segment_)) return false;
     view_ = std::move(fresh);
-    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read_; ticket++)
+    for (uint32_t ticket = left_.load(std::memory_order_relaxed); ticket != read; ticket++)
         if (places_[ticket & mask].taken == Taken::delivered) places_[ticket & mask].taken = Taken::released;
     counts_.pinned_bytes = 0;
     counts_.evictions++;
     advance();
     wake_producers();
     return true;
-}
-
-// -- waiting --------------------------------------------------------------------------------------------------------
-
-bool Consumer::ready() const {
-    std::bitset<PRODUCERS_MAX + 1> held;
-    for (const Pending& at : pending_) {
-        if (held[at.producer]) continue;
-        const Word word = Word::unpack(segment_->slot(at.ticket).word.load(std::memory_order_seq_cst));
-        if (word.status != Status::is_writing) return true;
-        held[at.producer] = true;
-    }
-    if (!may_look_right()) return false;
-    return segment_->slot(read_).word.load(std::memory_order_seq_cst) != Word::blank(read_);
-}
-
-void Consumer::note_gap(int64_t gap_ns) {
-    // Bounded, so that a long silence is forgotten after a few short gaps.
-    gap_ns_ = (3 * gap_ns_ + std::min(gap_ns, 16 * limits_.spin_ns)) / 4;
-}
-
-void Consumer::wait(const Deadline& deadline) {
-    const int64_t began = now_ns();
-    if (gap_ns_ < limits_.spin_ns) {
-        counts_.spins++;
-        for (int64_t spun = 0; spun < limits_.spin_ns; spun = now_ns() - began) {
-            for (int i = 0; i < 16; i++) {
-                if (ready()) return note_gap(spun);
-                pause_core();
-            }
-        }
-    }
-    Header& header = segment_->header();
-    const bool unfinished = !pending_.empty();
-    slice_ns_ = unfinished ? std::clamp<int64_t>(slice_ns_ * 2, 1'000'000, 16'000'000) : SLICE_NS;
-    {
-        const std::lock_guard lock(mutex_);
-        if (relieve()) slice_ns_ = std::min(slice_ns_, limits_.pin_ns);
-    }
-    header.parked.store(ON_FUTEX, std::memory_order_seq_cst);
-    if (!ready()) {
-        counts_.parks++;
-        RING_POINT("parked");
-        futex_wait(header.parked, ON_FUTEX, deadline.slice_ns(slice_ns_));
-    }
-    if (header.parked.load(std::memory_order_relaxed) != AWAKE) header.parked.store(AWAKE, std::memory_order_relaxed);
-    note_gap(now_ns() - began);
-    if (unfinished && !ready()) skip_dead();
-    if (pending_.empty()) slice_ns_ = 0;
-}
-
-bool Consumer::arm() {
-    Header& header = segment_->header();
-    {
-        const std::lock_guard lock(mutex_);
-        if (relieve()) return false;  // not to be slept over
-    }
-    header.parked.store(ON_EVENTFD, std::memory_order_seq_cst);
-    bool is_called = ready();
-    if (!is_called) {  // a producer that asked for space before the flag went up has called nobody
-        const std::lock_guard lock(mutex_);
-        is_called = holds_up();
-    }
-    if (is_called)
-        header.parked.store(AWAKE, std::memory_order_relaxed);
-    else
-        counts_.parks++;
-    return !is_called;
-}
-
-void Consumer::disarm() {
-    // Whoever found the flag up has written, or is about to: then one call comes for nothing, which does no harm.
-    segment_->header().parked.store(AWAKE, std::memory_order_relaxed);
-    eventfd_take(segment_->wake());
 }
 
 // -- who is there ---------------------------------------------------------------------------------------------------
@@ -428,7 +360,7 @@ void Consumer::skip_dead() {
 }
 
 bool Consumer::all_read_of(uint32_t number) const {
-    return known_[number].pending == 0 && static_cast<int32_t>(read_ - known_[number].last_ticket) >= 0;
+    return known_[number].pending == 0 && static_cast<int32_t>(read_.load(std::memory_order_relaxed) - known_[number].last_ticket) >= 0;
 }
 
 std::vector<uint32_t> Consumer::departed() {
@@ -446,7 +378,7 @@ std::vector<uint32_t> Consumer::departed() {
             uint32_t last = Cursor::unpack(segment_->header().cursor.load(std::memory_order_acquire)).ticket;
             const uint64_t word = segment_->slot(last).word.load(std::memory_order_acquire);
             if (Word::unpack(word).ticket == last && word != Word::blank(last)) last++;  // not one of the lap before
-            if (last - left_ > segment_->slots()) last = read_;
+            if (last - left_ > segment_->slots()) last = read_.load(std::memory_order_relaxed);
             known.dying = true;
             known.last_ticket = last;
         }

@@ -32,7 +32,7 @@ constexpr Shape SMALL{16 << 10, 16, 8, 1};  // wraps and fills within a few reco
 const std::vector<std::string> PRODUCER_POINTS = {"claimed", "registered", "reserve_begun", "reserved",  "flush_marked",
                                                   "advanced", "copying",   "filled",        "described", "published",
                                                   "woken"};
-const std::vector<std::string> CONSUMER_POINTS = {"delivered", "slot_freed", "released", "parked"};
+const std::vector<std::string> CONSUMER_POINTS = {"delivered", "slot_freed", "released", "parked", "restarted"};
 
 struct Ledger {
     std::atomic<uint64_t> published[4];
@@ -59,14 +59,24 @@ int status_of(pid_t child) {
     return status;
 }
 
-// Sends until `count` is reached or the consumer has gone; true in the first case.
-bool produce(const std::shared_ptr<Segment>& segment, uint32_t identity, uint64_t count) {
+void wait_until_empty(Producer& producer) {
+    const Header& header = producer.segment().header();
+    for (uint64_t i = 1; header.released.load() != header.cursor.load(); i++) {
+        pause_core();
+        if (i % 1024 == 0) producer.check_consumer();
+    }
+}
+
+// Sends until `count` is reached or the consumer has gone; true in the first case. With `one_by_one` the ring is empty
+// before each message, so that the consumer sleeps again and again.
+bool produce(const std::shared_ptr<Segment>& segment, uint32_t identity, uint64_t count, bool one_by_one = false) {
     my_identity = identity;
     try {
         Producer producer(segment, identity);
         for (uint64_t i = 0; i < count; i++) {
             const uint32_t length = length_of(identity, i, LONGEST);
             Span span;
+            if (one_by_one) wait_until_empty(producer);
             if (!producer.reserve(span, 1, length, Deadline::in_seconds(30))) wrong("no space for 30 s");
             fill_message(span.data, length / 2 + 16, identity, i);  // half, then the point, then all of it
             ring_reached("copying");
@@ -144,7 +154,7 @@ void kill_consumer(const std::string& point, uint64_t occurrence) {
     });
     const uint64_t pause_after = point == "parked" ? 1 : UINT64_MAX;  // a consumer parks when nothing comes
     const auto life = [&](uint32_t identity) {
-        if (produce(segment, identity, std::min<uint64_t>(pause_after, 1'000'000)) && pause_after != 1)
+        if (produce(segment, identity, std::min<uint64_t>(pause_after, 1'000'000), point == "restarted") && pause_after != 1)
             wrong("a million messages went into the ring of a dead consumer");
     };
     const pid_t one = forked([&] { life(1); });

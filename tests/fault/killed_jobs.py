@@ -119,11 +119,12 @@ def _die_on_the_way(death: Death) -> None:
 
         def dies(*words: object, **named: object) -> object:
             answer = plain(*words, **named)
-            times_left[point] -= answer is not False  # a mark or a batch that found no space has not been written
+            times_left[point] -= answer != 0  # a mark or a batch that found no space has not been written
             if point == death.point and times_left[point] <= 0:
                 _die()
             if point == "moved" and answer and death.point == "written_next":
                 dies_after(_core, "ring_send_image", "written_next")
+                dies_after(_core, "ring_send_batch", "written_next")
             return answer
 
         setattr(room, name, dies)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".build" / "ring" / "faults"
 POINTS = (
     *("claimed", "registered", "reserve_begun", "reserved", "flush_marked", "advanced", "copying", "filled"),
-    *("described", "published", "woken", "delivered", "slot_freed", "released", "parked"),
+    *("described", "published", "woken", "delivered", "slot_freed", "released", "parked", "restarted"),
 )
 pytestmark = pytest.mark.xdist_group("ring-faults")  # one build, and no fight over the cores
 

@@ -61,17 +61,20 @@ def die() -> None:
 
 def count_and_die(ledger: Ledger, worker: int, point: str) -> None:
     """Wrap what publishes, in this process: it counts, and dies at the point."""
-    send_image, send_parts, take, move_to = _core.ring_send_image, RingChannel._try, ring.take, RingChannel._move_to
+    send_parts, take, move_to = RingChannel._try, ring.take, RingChannel._move_to
     in_next = [-1]  # frames written to the next ring; none before the move
 
-    def counted(*words: object) -> bool:
-        taken = send_image(*words)  # type: ignore[arg-type]
-        if taken:
-            ledger.count(worker)
-            in_next[0] += in_next[0] >= 0
-        if in_next[0] == {"first_in_next": 1, "third_in_next": 3}.get(point):
-            die()
-        return taken
+    def counted(send: Callable[..., int]) -> Callable[..., int]:
+        def sends(*words: object) -> int:
+            taken = send(*words)
+            if taken:
+                ledger.count(worker)
+                in_next[0] += in_next[0] >= 0
+            if in_next[0] == {"first_in_next": 1, "third_in_next": 3}.get(point):
+                die()
+            return taken
+
+        return sends
 
     def tried(channel: RingChannel, item: ring.Item) -> bool:
         written = send_parts(channel, item)
@@ -94,7 +97,8 @@ def count_and_die(ledger: Ledger, worker: int, point: str) -> None:
         in_next[0] = max(in_next[0], 0) if has_moved else in_next[0]
         return has_moved
 
-    _core.ring_send_image = counted  # type: ignore[assignment]
+    _core.ring_send_image = counted(_core.ring_send_image)  # type: ignore[assignment]
+    _core.ring_send_batch = counted(_core.ring_send_batch)  # type: ignore[assignment]
     RingChannel._try = tried  # type: ignore[method-assign]
     ring.take = taken  # type: ignore[assignment]
     RingChannel._move_to = moved  # type: ignore[method-assign]

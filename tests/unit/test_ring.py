@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock._core import (
+    ImageCodec,
     NoSharedMemory,
     RingConsumer,
     RingFault,
@@ -25,6 +26,8 @@ from penstock._core import (
     RingProducer,
     RingRefused,
     RingSegment,
+    ring_next_frame,
+    ring_send_batch,
 )
 from penstock.errors import PenstockError
 
@@ -215,6 +218,60 @@ def test_a_parked_consumer_is_woken_through_the_eventfd() -> None:
     assert producer.statistics()["wakes"] == 1
     producer.send(0, b"y")  # nobody is parked, so nobody is woken
     assert producer.statistics()["wakes"] == 1
+
+
+def test_who_sleeps_beside_an_empty_ring_goes_back_to_its_start() -> None:
+    producer, consumer = ends()
+    quarter = CAPACITY // 4
+    producer.send(0, bytes(quarter))
+    first = consumer.next(0)
+    assert first is not None
+    start = first.address
+    assert consumer.arm()
+    assert consumer.statistics()["restarts"] == 0  # what is held stays where it is
+    del first
+    assert consumer.statistics()["restarts"] == 1  # let go of after asking to be woken
+    for _ in range(3):
+        consumer.disarm()
+        producer.send(0, bytes(quarter))
+        again = consumer.next(0)
+        assert again is not None
+        assert again.address == start
+        del again  # before asking to be woken
+        assert consumer.arm()
+    assert consumer.statistics()["restarts"] == 4
+    for _ in range(4):  # and all of the ring is there to be filled
+        assert producer.send(0, bytes(quarter), timeout=0)
+    assert not producer.send(0, b"x", timeout=0)
+    assert len(consumer.drain()) == 4
+
+
+def test_a_short_way_from_the_start_is_not_worth_going_back() -> None:
+    producer, consumer = ends()
+    for _ in range(3):
+        producer.send(0, bytes(1024))
+        assert consumer.next(0) is not None
+        assert consumer.arm()
+        consumer.disarm()
+    assert consumer.statistics()["restarts"] == 0
+
+
+def test_a_batch_goes_in_one_step_unless_it_is_too_long_or_finds_no_space() -> None:
+    producer, consumer = ends()
+    batch = pa.record_batch({"n": pa.array(range(1000), pa.int64())})
+    codec = ImageCodec(batch.schema.__arrow_c_schema__(), batch.schema)
+    size = codec.prepare(batch).size
+    assert ring_send_batch(producer, 2, codec, batch, 5) == size
+    frame = ring_next_frame(consumer, 3)
+    assert frame is not None
+    assert (frame.edge, frame.rows, frame.value, frame.size, frame.producer) == (2, 1000, 5, size, 7)
+    assert frame.open(codec).equals(batch)
+    assert ring_next_frame(consumer, 3, 0) is None
+    sent = 0
+    while ring_send_batch(producer, 2, codec, batch, 5):
+        sent += 1
+    assert sent >= CAPACITY // size - 2
+    assert ring_send_batch(producer, 2, codec, pa.concat_batches([batch] * 3), 5, None) == 0  # for no length of waiting
 
 
 def test_the_end_is_told_in_its_place() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
 import pyarrow as pa
 
+from penstock import _core
 from penstock._core import ImageCodec, RingConsumer, RingProducer, RingSegment
 from penstock.bench.ipc_cases import Case
+from penstock.errors import InvalidInput
 
 RING_BYTES_MIN, RING_BYTES_MAX = 1 << 20, 4 << 20
 MESSAGES_AIMED_AT = 64  # the paper finds 50 to 100
@@ -42,10 +45,7 @@ class RingSender:
 
     def __init__(self, segment: RingSegment) -> None:
         self._producer = RingProducer(segment, os.getpid())
-
-    def send(self, message: Any) -> None:  # noqa: ANN401 - bytes here, batches below
-        """The one copy into the ring."""
-        self._producer.send(0, message)
+        self.send: Any = functools.partial(self._producer.send, 0)  # as bare as the sockets' own
 
     def close(self) -> None:
         """Leave in good order."""
@@ -65,7 +65,7 @@ class RingReceiver:
 
 
 class ArrowRingLink(RingLink):
-    """Batches as images: written straight into the ring, opened in place."""
+    """Batches as frames, by the calls with which workers send and open them: one copy, read in place."""
 
     def sender(self) -> ArrowRingSender:
         """A producer of batches."""
@@ -81,15 +81,14 @@ class ArrowRingSender(RingSender):
 
     def __init__(self, segment: RingSegment) -> None:
         super().__init__(segment)
-        self._codec = _codec()
+        producer, codec, send_batch = self._producer, _codec(), _core.ring_send_batch
 
-    def send(self, message: pa.RecordBatch) -> None:
-        """The one copy of each of the batch's buffers."""
-        image = self._codec.prepare(message)
-        span = self._producer.reserve(0, image.size)
-        assert span is not None  # noqa: S101 - it waits without a limit
-        image.write_at(span.address, len(span))
-        span.publish()
+        def send(batch: pa.RecordBatch) -> None:
+            if not send_batch(producer, 0, codec, batch, 0, None):
+                msg = f"a batch of {batch.nbytes} bytes is too long for one record of the ring; ask for a larger ring"
+                raise InvalidInput(msg)
+
+        self.send = send
 
 
 class ArrowRingReceiver(RingReceiver):
@@ -97,8 +96,8 @@ class ArrowRingReceiver(RingReceiver):
 
     def __init__(self, segment: RingSegment) -> None:
         super().__init__(segment)
-        following, opened = self._consumer.next, _codec().open
-        self.receive = lambda: opened(following())
+        consumer, codec, following = self._consumer, _codec(), _core.ring_next_frame
+        self.receive = lambda: following(consumer, 1).open(codec)  # type: ignore[union-attr] # it waits without a limit
 
 
 def _codec() -> ImageCodec:

@@ -82,7 +82,16 @@ class RingChannel:
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Write rows into the peer's ring, or keep them until there is space; the bytes that both ends count."""
-        return self.send_image(edge, codec_of(batch.schema).prepare(batch), origin_ns)
+        codec = codec_of(batch.schema)
+        if not self._waiting:
+            try:
+                size = _core.ring_send_batch(self._producer, edge, codec, batch, origin_ns)
+            except (RingGone, RingRefused, RingFault) as error:
+                raise self._gone(error) from error
+            if size:
+                self._frames += 1
+                return size
+        return self.send_image(edge, codec.prepare(batch), origin_ns)  # it is long, or has to wait
 
     def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
         """Write rows whose image has been prepared, or keep it until there is space; the bytes that both ends count."""
