@@ -61,7 +61,7 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
 	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_routed_images.py tests/unit/test_socket_channel.py \
 	  tests/unit/test_ring.py tests/unit/test_ring_growth.py tests/unit/test_ring_growth_engine.py tests/unit/test_links.py \
-	  tests/contract/test_channels.py tests/fault/test_switch_faults.py
+	  tests/unit/test_meters.py tests/contract/test_channels.py tests/fault/test_switch_faults.py
 	$(MAKE) -s $(FAULTS)-address $(FAULTS)-thread
 	$(FAULTS)-address fuzz 20000 1
 	$(FAULTS)-address threads 3 1
