@@ -283,7 +283,7 @@ def test_the_users_failure_outranks_its_echoes() -> None:
 
 
 def test_the_worker_that_died_is_named_rather_than_those_that_spark_killed_afterwards() -> None:
-    faults = [Fault(2, "peer", "worker 1 closed its connection")]
+    faults = [Fault(2, "peer", "worker 1, or however it is said, has gone", lost=1)]
     error = judge(reports(faults=faults, statuses={}, spark_error="Python worker exited"))
     assert isinstance(error, JobFailed)
     assert error.worker == 1

@@ -27,7 +27,8 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine import BUSY_LINGER_US, FAIR_EVERY, STARVED_AFTER, Machine
+from penstock.run.machine import BUSY_AFTER_US, BUSY_LINGER_US, FAIR_EVERY, STARVED_AFTER, Machine
+from penstock.run.machine_state import may_run, times_of
 
 STEPS_MAX = 200_000
 
@@ -107,6 +108,7 @@ class Job:
             case Done():
                 return True
             case Wait(until_us=until_us):
+                self._check_wait(machine, until_us)
                 if self.linger_us and until_us is not None:
                     self.now_us = max(self.now_us, until_us)
             case Send(edge=edge, payloads=payloads, watermark_us=time, ended=ended):
@@ -140,6 +142,14 @@ class Job:
             pair = self.edges[w][edge]
             self.wires[w, self.worker_of[pair[0]]].append(("credit", pair, size))
         return False
+
+    def _check_wait(self, machine: Machine, until_us: int | None) -> None:
+        """A machine waits for the first time of all that anybody wants, and for none that has come."""
+        runnable = [task for task in machine._tasks if not task.finished and may_run(task)]
+        wanted = [at for task in runnable for at in times_of(task)]
+        wanted += [held.send_at_us for held in machine._held.values()]
+        assert until_us == min(wanted, default=None)
+        assert until_us is None or until_us > self.now_us
 
     def _process(self, w: int, task: tuple[int, int], origin: object, pair: tuple[tuple[int, int], ...]) -> None:
         self.got[pair].append(origin)  # type: ignore[index]
@@ -471,3 +481,58 @@ def test_a_batch_passes_only_where_nothing_waits_before_it_and_the_target_may_se
     assert not machine.passes(0, 1)
     machine.credit(1, 10)
     assert machine.passes(0, 1)
+
+
+@pytest.mark.parametrize("linger_us", [0, 5_000])
+def test_what_lingers_for_a_splitter_that_holds_data_is_not_forgotten(linger_us: int) -> None:
+    tasks = (
+        TaskLayout("a/0", 0, is_source=True),
+        TaskLayout("split/0", 1, selective=True),
+        TaskLayout("b/0", 0, is_source=True),
+    )
+    machine = Machine(WorkerLayout(tasks, (EdgeLayout(0, 1), EdgeLayout(1, None, window=10)), 4096, linger_us))
+    machine.polled(0, ended=False, wait_until_us=END_OF_TIME_US)
+    machine.wants_wake(1, 1_000_000)
+    now_us = 1_000
+    while now_us <= 1_000 + BUSY_AFTER_US + 100:  # without rest, so that small batches are held
+        assert machine.next(now_us) == Poll(2)
+        machine.polled(2, ended=False, wait_until_us=None)
+        now_us += 50
+    machine.emitted(1, "slice", 10, 1)
+    machine.wants_edge(1, 1)  # it holds another slice for a replica that is full
+    machine.emitted(0, "small", 8, 1)
+    assert machine.next(now_us) == Poll(2)
+    machine.polled(2, ended=False, wait_until_us=now_us + 100)
+    assert machine.next(now_us) == Wait(now_us + 100)
+    now_us += 100
+    assert machine.next(now_us) == Poll(2)  # an alarm has rung meanwhile
+    machine.polled(2, ended=False, wait_until_us=END_OF_TIME_US)
+    machine.credit(1, 10)
+    assert machine.next(now_us) == Wake(1)
+    machine.wants_edge(1, None)
+    machine.wants_wake(1, 1_000_000)
+    instruction = machine.next(now_us)
+    if linger_us:
+        assert isinstance(instruction, Wait)
+        assert instruction.until_us is not None
+        assert now_us < instruction.until_us <= now_us + linger_us
+        instruction = machine.next(instruction.until_us)
+    assert instruction == Run(1, ((0, ("small",)),))
+
+
+def test_a_task_that_was_blocked_when_rest_came_is_let_go_at_the_next() -> None:
+    tasks = (TaskLayout("a/0", 0, is_source=True), TaskLayout("b/0", 1), TaskLayout("c/0", 0, is_source=True))
+    machine = Machine(WorkerLayout(tasks, (EdgeLayout(0, 1), EdgeLayout(1, None, window=10)), 4096, 0))
+    machine.polled(0, ended=False, wait_until_us=END_OF_TIME_US)
+    now_us = 1_000
+    while now_us <= 1_000 + BUSY_AFTER_US + 100:
+        assert machine.next(now_us) == Poll(2)
+        machine.polled(2, ended=False, wait_until_us=None)
+        now_us += 50
+    machine.emitted(1, "sent", 10, 1)
+    machine.emitted(0, "small", 8, 1)
+    assert machine.next(now_us) == Poll(2)
+    machine.polled(2, ended=False, wait_until_us=END_OF_TIME_US)
+    assert machine.next(now_us) == Wait(END_OF_TIME_US)
+    machine.credit(1, 10)
+    assert machine.next(now_us) == Run(1, ((0, ("small",)),))

@@ -54,6 +54,7 @@ class Fault:
     task: str = ""
     node: str = ""
     trace: str = ""
+    lost: int | None = None  # the worker that vanished, where the kind is peer
 
 
 def proof(key: bytes, worker: int, lane: str, method: str, number: int) -> str:

@@ -68,7 +68,7 @@ def _failed(reports: Reports, fault: Fault) -> JobFailed:
 
 def _died(reports: Reports, died: Sequence[int]) -> JobFailed:
     """Spark kills the others when one dies, so those that a peer lost first are to blame."""
-    blamed = [worker for worker in died if any(f"worker {worker} closed" in fault.message for fault in reports.faults)]
+    blamed = [worker for worker in died if any(fault.lost == worker for fault in reports.faults)]
     worker = (blamed or list(died))[0]
     hello = reports.hellos[worker]
     deployment = reports.deployment

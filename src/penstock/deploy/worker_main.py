@@ -195,7 +195,7 @@ def _fault(error: Exception, me: int, node: str) -> Fault:
     # A send inside a task's `emit` may find the peer gone, and a peer that gave up before we called it refuses the
     # call; neither is a failure of this worker. A user's function may lose connections of its own.
     if isinstance(error, ConnectionError):
-        return Fault(me, "peer", _short(str(error)), node=node)
+        return Fault(me, "peer", _short(str(error)), node=node, lost=getattr(error, "worker", None))
     trace = error.trace if isinstance(error, TaskFault) else "".join(traceback.format_exception(error))
     task = error.task if isinstance(error, TaskFault) else ""
     message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"

@@ -34,8 +34,8 @@ class Recent(Generic[Made]):
         """What was made for this schema and these arguments, made now if need be."""
         for i, entry in enumerate(self._entries):
             if entry[1] == rest and entry[0].equals(schema):
-                if i:  # whoever is asked for moves on by one place, which costs nothing where two take turns
-                    self._entries[i - 1 : i + 1] = entry, self._entries[i - 1]
+                if i > 1:  # whoever is asked for comes to the front; two that take turns are both there
+                    self._entries = [entry, *self._entries[:i], *self._entries[i + 1 :]]
                 return entry[2]
         made = self._make(schema, *rest)
         self._entries = [(schema, rest, made), *self._entries[: RECENT_MAX - 1]]

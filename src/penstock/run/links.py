@@ -111,9 +111,11 @@ class Links:
         try:
             for peer in sorted(p for p in peers if p > self._me):
                 place = workers[peer]
-                with _meeting(peer):
-                    connection = connect((place.host, place.port), self._me, peer, key)
+                with _meeting(peer), contextlib.ExitStack() as undo:
+                    connection = connect((place.host, place.port), self._me, peer, key, CONNECT_SECONDS)
+                    undo.callback(connection.close)
                     ring = agreement.call(connection, self._inbox, key, peer, self._note) if peer in near else None
+                    undo.pop_all()
                 self._add(peer, connection, ring, near)
             expected = {p for p in peers if p < self._me}
             deadline = time.monotonic() + CONNECT_SECONDS
@@ -165,7 +167,7 @@ class Links:
                 msg = (
                     f"worker {self._me} waited {CONNECT_SECONDS:g} s in vain for workers {sorted(expected)} to connect"
                 )
-                raise PeerGone(msg)
+                raise PeerGone(msg, min(expected))
 
     def _answer(
         self,
@@ -189,8 +191,10 @@ class Links:
         expected.discard(peer)
         ring = None
         if peer in near:
-            with _meeting(peer):
+            with _meeting(peer), contextlib.ExitStack() as undo:
+                undo.callback(connection.close)
                 ring = agreement.answer(connection, local_listener, self._inbox, key, peer, self._note)
+                undo.pop_all()
         self._add(peer, connection, ring, near)
 
     def _add(self, peer: int, connection: socket.socket, ring: RingChannel | None, near: set[int]) -> None:
@@ -327,7 +331,7 @@ class Links:
         """A peer sends no more: it has said goodbye, or has died."""
         if self._ends_due[peer] or self._ends_owed[peer]:
             msg = f"worker {peer} closed its connection before its streams had ended"
-            raise PeerGone(msg)
+            raise PeerGone(msg, peer)
         self._gone.add(peer)
 
     # -- ending ------------------------------------------------------------------------------------------------------
@@ -372,11 +376,20 @@ class Links:
 
 @contextlib.contextmanager
 def _meeting(peer: int) -> Iterator[None]:
-    """A connection that breaks, or says nothing for too long, while two workers meet: the other one has gone."""
+    """A connection that breaks while two workers meet: the other one has gone. Whatever goes wrong, nothing stays open.
+
+    A peer that answers late is no such thing: it may be at work in a user's constructor.
+    """
     try:
         yield
-    except PeerGone:
-        raise
-    except (ConnectionError, TimeoutError) as error:
+    except ConnectionError as error:
+        if isinstance(error, PeerGone) and error.worker is not None:
+            raise
         msg = f"worker {peer} was lost while both connected: {error}"
-        raise PeerGone(msg) from error
+        raise PeerGone(msg, peer) from error
+    except TimeoutError as error:
+        msg = (
+            f"worker {peer} gave no answer while both connected, and is there; does a constructor of its tasks take "
+            f"longer than {CONNECT_SECONDS:g} s?"
+        )
+        raise TimeoutError(msg) from error

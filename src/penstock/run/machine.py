@@ -18,8 +18,9 @@ which an overloaded worker has only old tasks, and the order is gone when it mat
 waits, up to `rows_max`, so batches grow under load by themselves; watermarks and ends take effect after the data that
 came before them on the same edge, and watermarks before the next run: a task that is behind always has data waiting.
 So has one that asked to be woken: a wake that is due and a run take turns.
-Where nothing waits for the target of a local edge and it may send, a batch need not be queued at all (`passes`): the
-loop calls the next task at once, and a chain of operators costs calls, not queues.
+Where nothing waits for the target of an edge and it may send, a batch need not be queued at all (`passes`): the loop
+calls the next task at once, and a chain of operators costs calls, not queues. A batch that arrives alone goes the same
+way, though a task nearer to the sinks may be ready: one batch is soon done.
 
 Small batches cost as much as large ones, so they are held for others to join them: on an edge between two tasks of this
 worker in the target's inbox, on one that leaves the worker before it is sent (`Send`). With `linger_us` that is for so
@@ -34,7 +35,6 @@ slice at a time, the credit of some edges returns when the loop says so, and a s
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from operator import itemgetter
 
 from penstock.run.alarms import Alarms
@@ -51,7 +51,7 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine_state import HeldBatches, TaskState
+from penstock.run.machine_state import HeldBatches, Statistics, TaskState
 
 BUSY_AFTER_US = 2_000  # without rest for so long, a worker counts as busy
 BUSY_LINGER_US = 1_000
@@ -61,16 +61,6 @@ STARVED_AFTER = 64  # tasks that became ready later
 
 _MARK = object()  # payloads of inbox entries that are no data
 _END = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """How full the machine is; every queue is bounded and this shows it."""
-
-    queued_batches: int
-    queued_bytes: int
-    unfinished_tasks: int
-    blocked_tasks: int
 
 
 class Machine:
@@ -99,6 +89,7 @@ class Machine:
         self._small = layout.rows_max if self._lingers else layout.rows_max // BUSY_SMALL  # and which are small
         self._rested_us: int | None = None
         self._held: dict[int, HeldBatches] = {}  # outbound edges, where batches linger
+        self._lingering: set[int] = set()  # tasks with a `run_at_us`
         self._now_us = 0
         self._alarms = Alarms(self._tasks)
         self._unfinished = len(self._tasks)
@@ -136,7 +127,7 @@ class Machine:
             self._deliver(edge, payload, size, rows)
 
     def passes(self, edge: int, rows: int) -> bool:
-        """Whether a batch for this edge may go straight to its target: local, nothing waits before it, it may send."""
+        """Whether a batch for this edge may go straight to its target: it is here, nothing waits there, it may send."""
         target = self._targets[edge]
         if target is None or (self._patience_us and rows < self._small):
             return False
@@ -190,6 +181,8 @@ class Machine:
         """
         state = self._tasks[task]
         state.wanted, state.credited = edge, False
+        if edge is None and state.inbox and state.run_at_us:
+            self._alarms.ask(task, state.run_at_us)  # a time that did not count while it held data
         self._gate(task, state)
 
     def emitted_watermark(self, edge: int, time_us: int) -> None:
@@ -249,12 +242,10 @@ class Machine:
     def _let_go(self) -> bool:
         """Rest has come: nothing is held any longer; whether anything was."""
         self._rested_us = None  # until it is asked again
-        if not self._patience_us and not self._held:
-            return False
         self._patience_us = 0
-        late = [t for t, task in enumerate(self._tasks) if task.inbox and task.run_at_us and not task.blocked]
+        late = [t for t in self._lingering if not self._tasks[t].blocked]  # who is blocked: at the next rest
         for t in late:
-            self._tasks[t].run_at_us = 0
+            self._run_soon(t)
             self._consider(t)
         for held in self._held.values():
             held.send_at_us = 0
@@ -330,7 +321,7 @@ class Machine:
         due = task.wake_at_us is not None and task.wake_at_us <= now_us
         if told and task.inbox and (not task.run_at_us or task.run_at_us <= now_us) and (task.woken or not due):
             task.woken = False
-            inputs = self._take(task)
+            inputs = self._take(t, task)
             if inputs:
                 return Run(t, inputs)
         if task.watermark_us > task.told_us:
@@ -358,7 +349,7 @@ class Machine:
             task.wake_at_us = None
         return Wake(t)
 
-    def _take(self, task: TaskState) -> tuple[tuple[int, tuple[object, ...]], ...]:
+    def _take(self, t: int, task: TaskState) -> tuple[tuple[int, tuple[object, ...]], ...]:
         """Everything that waits, up to the row limit, by input; marks and ends on the way take effect afterwards."""
         room = self.layout.rows_max
         batches: dict[int, list[object]] = {}
@@ -381,7 +372,8 @@ class Machine:
                 if not self._edges[edge].on_release:
                     self._return(edge, size)
             inbox.popleft()
-        task.run_at_us = 0  # what is left has waited long enough
+        if task.run_at_us:  # what is left has waited long enough
+            self._run_soon(t)
         if marked:
             task.watermark_us = max(task.watermark_us, min(self._edge_watermark[e] for e in task.inputs))
         return tuple([(port, tuple(payloads)) for port, payloads in batches.items()])
@@ -458,14 +450,19 @@ class Machine:
             return  # slices cannot be joined, and a splitter would take a replica that holds them for a slow one
         was_empty = not task.inbox
         if payload is _END or (payload is _MARK and was_empty):
-            task.run_at_us = 0
+            self._run_soon(t)
         elif payload is not _MARK:
             task.inbox_rows = rows if was_empty else task.inbox_rows + rows
             if self._edges[edge].source is None or rows >= self._small or task.inbox_rows >= self.layout.rows_max:
-                task.run_at_us = 0
+                self._run_soon(t)
             elif was_empty:
                 task.run_at_us = self._now_us + self._patience_us
+                self._lingering.add(t)
                 self._alarms.ask(t, task.run_at_us)
+
+    def _run_soon(self, t: int) -> None:
+        self._tasks[t].run_at_us = 0
+        self._lingering.discard(t)
 
     def _due_send(self, now_us: int) -> Send | None:
         for edge, held in self._held.items():

@@ -47,6 +47,16 @@ class HeldBatches:
     ended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How full the machine is; every queue is bounded and this shows it."""
+
+    queued_batches: int
+    queued_bytes: int
+    unfinished_tasks: int
+    blocked_tasks: int
+
+
 def may_run(task: TaskState) -> bool:
     """A blocked task does not run, unless it decides itself what it waits for."""
     return not task.blocked or task.layout.selective

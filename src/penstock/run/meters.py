@@ -1,12 +1,11 @@
 """Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
 
 Counting must cost next to nothing (under 2 % of CPU), so it happens once per batch, never per row, and in the core
-(`core/bind_tally.cpp`); here is what becomes of it. The thread's CPU
-clock is a system call (0.7 us, ten times the monotonic clock), too dear around each run of a task. So runs are timed
-with the monotonic clock, the CPU clock is read every five milliseconds, and what it says is shared out among the tasks
-that ran in between, by their times. A task that waits in its function for longer than that is found out, because its
-slice has little CPU time to share; on a shared processor being preempted hits all tasks alike. Latency is a histogram
-with buckets about 9 % wide.
+(`core/bind_tally.cpp`); here is what becomes of it. The thread's CPU clock is a system call (0.7 us, ten times the
+monotonic clock), too dear around each run of a task. So runs are timed with the monotonic clock, the CPU clock is read
+every five milliseconds, and what it says is shared out among the tasks that ran in between, by their times. A task that
+waits in its function for longer than that is found out, because its slice has little CPU time to share; on a shared
+processor being preempted hits all tasks alike. Latency is a histogram with buckets about 9 % wide.
 """
 
 from __future__ import annotations

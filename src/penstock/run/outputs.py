@@ -75,11 +75,13 @@ class TaskOutputs:
             elif stream.straight:
                 self._emit_images(stream, batch, origin_ns)
             else:
-                for position, part in stream.router.route(batch):
+                local = stream.router.local
+                parts = stream.router.route(batch)
+                for position, part in sorted(parts, key=lambda routed: local[routed[0]]) if len(parts) > 1 else parts:
                     self._carrier.pass_on(self._task, stream.edges[position], part, part.num_rows, origin_ns)
 
     def _emit_images(self, stream: OutStream, batch: pa.RecordBatch, origin_ns: int) -> None:
-        """Rows for other workers first: those work on theirs while this one goes on with its own."""
+        """Rows for other workers first, as above: those work on theirs while this one goes on with its own."""
         near = []
         for position, image in stream.router.route_images(batch):
             if stream.router.local[position]:

@@ -7,7 +7,6 @@ timeout of that call, so an idle worker burns nothing. Task functions run here, 
 from __future__ import annotations
 
 import contextlib
-import gc
 import select
 import socket
 import time
@@ -19,7 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock._core import PreparedImage, set_timer_slack
+from penstock._core import PreparedImage
 from penstock.errors import InternalError, PenstockError
 from penstock.run.channel.protocol import PeerGone
 from penstock.run.channel.segment import inbox_bytes
@@ -31,12 +30,12 @@ from penstock.run.links import Links, Transport, WorkerPlace
 from penstock.run.machine import Machine
 from penstock.run.meters import Meters, Unmetered, balance_rows
 from penstock.run.outputs import OutStream, Packet, TaskOutputs, out_streams
+from penstock.run.promptness import prompt_thread
 from penstock.run.region.membership import asked_scale
 from penstock.run.region.slices import SliceCarrier, SliceOutputs
 from penstock.run.region.tasks import SplitterOutputs, splitters_in
 from penstock.run.wire import Frame, Kind, codec_of, unpack_batch
 
-TIMER_SLACK_NS = 1_000  # the kernel's own 50 us would come on top of every wait for a time
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
 GRANT_PROMPT_US = 2_000  # credit of a region's slices goes back about as often, however little it is
@@ -143,29 +142,24 @@ class Worker:
 
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
-        slack_before_ns = set_timer_slack(TIMER_SLACK_NS)
-        # What is there already, modules mostly, will stay: going through it for garbage again and again stops a worker
-        # for ten milliseconds and more.
-        gc.freeze()
-        try:
-            if self._control is not None:
-                self._links.watch(self._control.fileno())
-            self._links.open(listener, self._deployment.workers, key, self._listen)
-            self._open_tasks()
-            if self._stopping:  # heard while the workers were still connecting, and opening a source forgets it
-                self._stop_sources()
-            self._loop()
-            self._report(self._now_us())
-            self._links.say_goodbye(self._listen)
-        finally:
-            for task in self._tasks:
-                # The first error is the one that counts, and a user's `close` must not end the process.
-                with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
-                    task.close()
-            self._links.close()
-            listener.close()
-            gc.unfreeze()
-            set_timer_slack(slack_before_ns)  # the thread may be Spark's and do other work next
+        with prompt_thread():
+            try:
+                if self._control is not None:
+                    self._links.watch(self._control.fileno())
+                self._links.open(listener, self._deployment.workers, key, self._listen)
+                self._open_tasks()
+                if self._stopping:  # heard while the workers were still connecting, and opening a source forgets it
+                    self._stop_sources()
+                self._loop()
+                self._report(self._now_us())
+                self._links.say_goodbye(self._listen)
+            finally:
+                for task in self._tasks:
+                    # The first error is the one that counts, and a user's `close` must not end the process.
+                    with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+                        task.close()
+                self._links.close()
+                listener.close()
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
 
@@ -247,12 +241,10 @@ class Worker:
         while True:
             self._last_us = now_us = self._now_us()
             if now_us >= self._look_at_us:
-                self._look(0.0)
+                self._last_us = now_us = self._look(0.0)
                 if self._owed and self._slices.from_splitters:
                     self._return_credit(at_rest=False)  # or a splitter waits until this worker has more or rests
-                self.meters.settle()
-                if now_us >= self._report_at_us:
-                    self._report(now_us)
+                self._tend_meters(now_us)
             instruction = machine.next(now_us)
             kind = type(instruction)
             if kind is Run:
@@ -272,7 +264,13 @@ class Worker:
     def _wait(self, until_us: int | None) -> None:
         self._return_credit(at_rest=True)
         until_us = self._report_at_us if until_us is None else min(until_us, self._report_at_us)
-        self._look(max(0, until_us - self._now_us()) / 1e6)
+        self._tend_meters(self._look(max(0, until_us - self._now_us()) / 1e6))
+
+    def _tend_meters(self, now_us: int) -> None:
+        """After each look, busy or at rest: a report that is due and not made would end every wait at once."""
+        self.meters.settle()
+        if now_us >= self._report_at_us:
+            self._report(now_us)
 
     def _seldom(self, instruction: Instruction, now_us: int) -> None:
         """Instructions that do not come with every batch."""
@@ -358,8 +356,8 @@ class Worker:
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
-    def _look(self, seconds: float) -> None:
-        """Take in what has arrived, waiting at most so long for it."""
+    def _look(self, seconds: float) -> int:
+        """Take in what has arrived, waiting at most so long for it; when that was."""
         if not seconds:
             frames, called = self._links.wait(0.0)
         else:
@@ -375,6 +373,7 @@ class Worker:
             self._take(frame, straight=straight)
         if called:
             self._listen()
+        return now_us
 
     def _listen(self) -> None:
         """Do what the driver says, if it was the driver who called."""

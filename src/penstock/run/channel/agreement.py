@@ -41,7 +41,7 @@ def call(connection: socket.socket, inbox: Inbox | None, key: bytes, peer: int, 
         local = connect_locally(key, inbox.worker, peer)
     except ConnectionError as error:  # it waits there until everybody has met
         msg = f"worker {peer} has left its local address: {error}"
-        raise PeerGone(msg) from error
+        raise PeerGone(msg, peer) from error
     except (RingRefused, OSError) as error:
         tell(f"worker {peer} of this machine cannot be reached at its local address: {error}")
         connection.sendall(SOCKET)
@@ -80,7 +80,7 @@ def answer(
         if not ready:
             break
     msg = f"worker {peer} did not call at the local address within {HANDSHAKE_SECONDS:g} s"
-    raise PeerGone(msg)
+    raise PeerGone(msg, peer)
 
 
 def _exchange(
@@ -103,7 +103,7 @@ def _exchange(
         raise
     if broken is not None and agreed:
         msg = f"worker {peer} agreed to share memory and has gone: {broken}"
-        raise PeerGone(msg) from broken
+        raise PeerGone(msg, peer) from broken
     if not agreed and (channel is not None or broken is not None):
         tell(f"worker {peer} of this machine cannot share memory")
     if agreed and channel is not None:

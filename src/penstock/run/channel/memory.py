@@ -159,7 +159,7 @@ class _Channel:
             self._blocked_since_ns = None
 
     def _gone(self) -> PeerGone:
-        return PeerGone(f"worker {self.peer} closed its connection")
+        return PeerGone(f"worker {self.peer} closed its connection", self.peer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,4 +65,8 @@ class Channel(Protocol):
 
 
 class PeerGone(ConnectionError):
-    """The other end of a channel has closed or died."""
+    """The other end of a channel has closed or died; `worker` says which one, where that is known."""
+
+    def __init__(self, message: str, worker: int | None = None) -> None:
+        super().__init__(message)
+        self.worker = worker

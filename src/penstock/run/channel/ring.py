@@ -349,4 +349,4 @@ class RingChannel:
             self._connection.close()
 
     def _gone(self, error: BaseException | None) -> PeerGone:
-        return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
+        return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""), self.peer)

@@ -126,7 +126,7 @@ class SocketChannel:
         return InternalError(f"worker {self.peer} is sent more than its credits allow: {error}")
 
     def _gone(self, error: BaseException | None) -> PeerGone:
-        return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""))
+        return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""), self.peer)
 
 
 def _send_at_once(connection: socket.socket) -> None:
@@ -151,14 +151,18 @@ def listen(host: str) -> socket.socket:
     return listener
 
 
-def connect(address: tuple[str, int], me: int, peer: int, key: bytes) -> socket.socket:
-    """A connection to a worker that has proved to hold the job's key."""
+def connect(
+    address: tuple[str, int], me: int, peer: int, key: bytes, patience_seconds: float = HANDSHAKE_SECONDS
+) -> socket.socket:
+    """A connection to a worker that has proved to hold the job's key; so long may it take to answer at all."""
     connection = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
         _send_at_once(connection)
+        connection.settimeout(patience_seconds)
         if handshake(connection, me, key, first=True) != peer:
             msg = f"the process at {address[0]}:{address[1]} is not worker {peer}"
             raise PeerGone(msg)
+        connection.settimeout(HANDSHAKE_SECONDS)
     except BaseException:
         connection.close()
         raise

@@ -14,10 +14,10 @@ next straight through and holds the others.
 Memory is bounded by the credit of each connection from a replica to the merger: the merger gives it back when it
 *releases* a payload (`Released.size`), not when it takes it. This cannot lock up. Let s be the number that the merger
 waits for and r the replica that has it. Replicas work in order, so everything r has sent before belongs to numbers
-below s and is released: the merger holds nothing of r, and r's whole credit is free. So r can go on whatever the others
-do. If s has not been sent yet because the splitter waits for a connection q, every number that was sent is below s and
-released, so q has worked off all its input and has room. Each part of s is released as it comes, so even a slice whose
-output is larger than the credit passes.
+below s and is released: the merger holds nothing of r, and of r's credit all but a part below a quarter is free. So r
+can go on whatever the others do. If s has not been sent yet because the splitter waits for a connection q, every number
+that was sent is below s and released, so q has worked off all its input and has room. Each part of s is released as it
+comes, so even a slice whose output is larger than the credit passes.
 
 With bounded memory the connection that is full is often not the one to blame: fast replicas stop because the merger
 waits for a slow one. `laggard` says which replica holds the oldest slice that has not been worked off, and that is
