@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -13,7 +14,7 @@ from penstock._core import RingSegment
 from penstock.run.channel import agreement
 from penstock.run.channel.inbox import Inbox
 from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.segment import accept_locally, listen_locally
+from penstock.run.channel.segment import accept_locally, listen_locally, local_address
 from penstock.run.channel.socket import listen
 from penstock.run.links import Links, Transport, WorkerPlace
 
@@ -67,6 +68,34 @@ def test_a_worker_that_has_left_its_local_address_has_gone(inbox: Inbox) -> None
         with pytest.raises(PeerGone, match="worker 1 has left its local address") as gone:
             agreement.call(ours, inbox, KEY, 1, lambda _: None)
     assert gone.value.worker == 1
+
+
+def test_a_worker_without_a_descriptor_left_uses_sockets(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(agreement, "accept_locally", no_descriptor)
+    told: list[str] = []
+    heard = threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        heard.set()
+
+    ours, theirs = socket.socketpair()
+    with listen_locally(KEY, 0) as door, ours, theirs, socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(local_address(KEY, 0))
+
+        def worker_1() -> None:  # knocks, hears nothing there, and says so
+            assert theirs.recv(1) == agreement.RING
+            heard.wait(60)
+            theirs.sendall(agreement.SOCKET)
+
+        peer = threading.Thread(target=worker_1)
+        peer.start()
+        assert agreement.answer(ours, door, inbox, KEY, 1, tell) is None
+        peer.join()
+    assert "worker 1 of this machine cannot be let in at the local address" in told[0]
 
 
 @pytest.mark.parametrize("kind", ["ring", "auto"])

@@ -15,6 +15,7 @@ from kernels_strategies import TEXTS, batches, shown
 
 from penstock.errors import InvalidInput
 from penstock.run import kernels
+from penstock.run.layouts import RECENT_MAX, Recent
 
 
 @given(batches(), st.data())
@@ -166,3 +167,21 @@ def test_a_dictionary_is_shared_by_the_parts_and_outlives_the_batch() -> None:
     expected = sorted(words.to_pylist())
     del batch, words
     assert sorted(value for part in parts for value in part.column(0).to_pylist()) == expected
+
+
+def test_two_schemas_that_take_turns_stay_in_front_and_others_push_them_out_last() -> None:
+    made: list[str] = []
+
+    def make(schema: pa.Schema) -> str:
+        made.append(schema.names[0])
+        return schema.names[0]
+
+    recent = Recent(make)
+    schemas = [pa.schema([(f"c{i}", pa.int64())]) for i in range(RECENT_MAX + 10)]
+    for schema in schemas[:RECENT_MAX]:
+        recent(schema)
+    for schema in schemas[RECENT_MAX:]:
+        assert [recent(schemas[0]), recent(schemas[1])] == ["c0", "c1"]
+        recent(schema)
+    assert made == [schema.names[0] for schema in schemas]  # none was made twice
+    assert {entry[2] for entry in recent._entries[:3]} >= {"c0", "c1"}

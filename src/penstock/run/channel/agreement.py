@@ -72,7 +72,13 @@ def answer(
             read_exactly(connection, 1)  # raises where the caller has gone
             tell(f"worker {peer} of this machine does without shared memory")
             return None
-        accepted = accept_locally(local_listener, inbox.worker, key) if ready else None
+        try:
+            accepted = accept_locally(local_listener, inbox.worker, key) if ready else None
+        except OSError as error:  # no descriptor left; the caller gives up waiting at the local address, and says so
+            tell(f"worker {peer} of this machine cannot be let in at the local address: {error}")
+            connection.settimeout(2 * HANDSHAKE_SECONDS)
+            read_exactly(connection, 1)
+            return None
         if accepted is not None and accepted[1] == peer:
             return _exchange(connection, accepted[0], inbox, peer, tell)
         if accepted is not None:
