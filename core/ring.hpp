@@ -153,7 +153,7 @@ struct ConsumerLimits {
     uint32_t restart_bytes = 64 << 10;  // a sleeper with an empty ring goes back to its start from so far on
 };
 
-// The inbox's reader. poll, wait, arm and disarm belong to one thread; release to any.
+// The inbox's reader. poll, wait, arm and disarm belong to one thread; release to any, and it may restart the ring.
 class Consumer : public std::enable_shared_from_this<Consumer> {
    public:
     explicit Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limits = {});

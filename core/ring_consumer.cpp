@@ -22,7 +22,7 @@ Consumer::Consumer(std::shared_ptr<Segment> segment, const ConsumerLimits& limit
       forks_(fork_generation()),
       places_(segment_->slots()),
       known_(segment_->producers()),
-      restart_units_(std::min(limits.restart_bytes / UNIT, segment_->capacity_units() / 4)),
+      restart_units_(std::clamp<uint32_t>(limits.restart_bytes / UNIT, 1, std::max(segment_->capacity_units() / 4, 1u))),
       view_(std::make_shared<View>(*segment_)),
       gap_ns_(16 * limits.spin_ns) {
     limits_.window = std::clamp<uint32_t>(limits_.window, 1, segment_->slots());

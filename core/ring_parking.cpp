@@ -15,7 +15,7 @@ namespace penstock::ring {
 
 bool Consumer::is_far_from_start() const {
     const uint32_t into_the_lap = read_position_ & (segment_->capacity_units() - 1);
-    return into_the_lap >= restart_units_ && broken_.empty() &&
+    return into_the_lap >= restart_units_ && broken_.empty() && forks_ == fork_generation() &&
            left_.load(std::memory_order_relaxed) == read_.load(std::memory_order_relaxed);
 }
 
@@ -25,7 +25,7 @@ bool Consumer::go_to_start() try {
     const uint32_t read = read_.load(std::memory_order_relaxed);
     const Word mark{Status::flush, 0, rest, read};
     uint64_t found = Word::blank(read);
-    if (!segment_->slot(read).word.compare_exchange_strong(found, mark.pack(), std::memory_order_acq_rel)) return true;
+    if (!segment_->slot(read).word.compare_exchange_strong(found, mark.pack(), std::memory_order_seq_cst)) return true;
     RING_POINT("restarted");
     counts_.restarts++;
     Record none;
@@ -43,7 +43,12 @@ bool Consumer::ready() const {
         if (word.status != Status::is_writing) return true;
         held[at.producer] = true;
     }
-    if (!may_look_right()) return false;
+    if (!may_look_right()) {
+        // Whoever lets go of a record frees its slot before it moves `left_`. A producer that takes the slot in between
+        // finds nobody parked; so a reader that is about to sleep looks again when that step is done.
+        const std::lock_guard lock(mutex_);
+        if (!may_look_right()) return false;
+    }
     const uint32_t read = read_.load(std::memory_order_relaxed);
     return segment_->slot(read).word.load(std::memory_order_seq_cst) != Word::blank(read);
 }

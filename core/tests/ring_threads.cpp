@@ -58,7 +58,12 @@ void read_until(Consumer& consumer, Checker& checker, Handover& handover, uint64
     while (true) {
         if (!consumer.poll(record)) {
             if (done.load()) return;
-            consumer.wait(Deadline::in_seconds(0.01));
+            if (random() % 2 == 0) {
+                consumer.wait(Deadline::in_seconds(0.01));
+            } else if (consumer.arm()) {  // as a worker rests: records are let go meanwhile, and the ring restarts
+                std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+                consumer.disarm();
+            }
             continue;
         }
         checker.take(record);
@@ -73,7 +78,9 @@ void read_until(Consumer& consumer, Checker& checker, Handover& handover, uint64
 
 void run_threads(int seconds, uint64_t seed) {
     const auto segment = Segment::create({32 << 10, 32, 8, 1});
-    Consumer consumer(segment);
+    ConsumerLimits limits;
+    limits.restart_bytes = UNIT;  // as often as may be
+    Consumer consumer(segment, limits);
     Checker checker(LONGEST);
     Handover handover;
     std::atomic<bool> enough{false}, all_sent{false}, all_read{false};
@@ -113,7 +120,9 @@ void run_threads(int seconds, uint64_t seed) {
         total += sent[i];
     }
     expect(consumer.counts().pinned_bytes == 0, "records stay pinned");
-    std::printf("%llu messages of %u threads, none lost or torn\n", static_cast<unsigned long long>(total), PRODUCERS);
+    expect(consumer.counts().restarts > 0, "the ring never restarted");
+    std::printf("%llu messages of %u threads, %llu restarts, none lost or torn\n", static_cast<unsigned long long>(total),
+                PRODUCERS, static_cast<unsigned long long>(consumer.counts().restarts));
 }
 
 }  // namespace penstock::ring

@@ -428,6 +428,22 @@ def test_records_let_go_after_the_end_call_nobody() -> None:
     os.close(called)
 
 
+def test_a_forked_child_that_arms_its_parents_ring_takes_nothing_of_it() -> None:
+    segment = RingSegment(256 * 1024)
+    consumer, producer = RingConsumer(segment), RingProducer(segment, 7)
+    producer.send(0, bytes(64 * 1024))
+    assert consumer.next(0) is not None  # let go at once: the ring is empty, far from its start
+
+    def child() -> None:
+        consumer.arm()
+
+    assert in_child(child) == 0
+    producer.send(0, b"hello")
+    record = consumer.next(1)
+    assert record is not None
+    assert bytes(record) == b"hello"
+
+
 def test_a_forked_child_must_make_its_own() -> None:
     producer, consumer = ends()
     span = producer.reserve(0, 5)
