@@ -63,11 +63,32 @@ def test_a_worker_that_broke_off_and_said_no_uses_sockets(inbox: Inbox) -> None:
 
 def test_a_worker_that_has_left_its_local_address_has_gone(inbox: Inbox) -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours:
         theirs.sendall(agreement.RING)
+        theirs.close()
         with pytest.raises(PeerGone, match="worker 1 has left its local address") as gone:
             agreement.call(ours, inbox, KEY, 1, lambda _: None)
     assert gone.value.worker == 1
+
+
+def test_a_worker_that_gave_up_a_handshake_and_lives_uses_sockets(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "LEAVING_SECONDS", 0.05)
+    told: list[str] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs, listen_locally(KEY, 1) as door:
+
+        def worker_1() -> None:
+            door.accept()[0].close()
+
+        peer = threading.Thread(target=worker_1)
+        peer.start()
+        theirs.sendall(agreement.RING)
+        assert agreement.call(ours, inbox, KEY, 1, told.append) is None
+        peer.join()
+        assert theirs.recv(1) == agreement.SOCKET
+    assert "worker 1 of this machine cannot be reached at its local address" in told[0]
 
 
 def test_a_worker_without_a_descriptor_left_uses_sockets(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

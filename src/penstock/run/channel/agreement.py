@@ -8,8 +8,7 @@ neither end can be left with another belief than its peer:
     both         -> "y": I have your inbox and my place in it, or "n": sockets after all
 
 Memory that cannot be had, a limit on descriptors, or a container's wall then cost speed and not the job. A connection
-that breaks is no such obstacle: whoever has no use for rings says so before it closes, and whoever closes without a
-word, or after "y", has died.
+that breaks is no such obstacle: whoever closes the local one after "y", or leaves this one too, has died.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from penstock.run.channel.socket import HANDSHAKE_SECONDS, read_exactly
 
 RING, SOCKET, YES, NO = b"r", b"s", b"y", b"n"
 KNOCKS_MAX = 100  # of strangers at the local address
+LEAVING_SECONDS = 1.0  # between the first and the last connection of a process that has died, at most
 
 Obstacle = Callable[[str], None]  # told why there is no ring
 
@@ -39,10 +39,10 @@ def call(connection: socket.socket, inbox: Inbox | None, key: bytes, peer: int, 
         return None
     try:
         local = connect_locally(key, inbox.worker, peer)
-    except ConnectionError as error:  # it waits there until everybody has met
-        msg = f"worker {peer} has left its local address: {error}"
-        raise PeerGone(msg, peer) from error
     except (RingRefused, OSError) as error:
+        if isinstance(error, ConnectionError) and _has_left(connection):
+            msg = f"worker {peer} has left its local address: {error}"
+            raise PeerGone(msg, peer) from error
         tell(f"worker {peer} of this machine cannot be reached at its local address: {error}")
         connection.sendall(SOCKET)
         return None
@@ -87,6 +87,16 @@ def answer(
             break
     msg = f"worker {peer} did not call at the local address within {HANDSHAKE_SECONDS:g} s"
     raise PeerGone(msg, peer)
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether a worker whose local connection broke is dead: then this one ends as well, within a moment.
+
+    One that lives says nothing here before it has been called; it may have given up a handshake that took too long.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
+    return bool(poll.poll(LEAVING_SECONDS * 1000))
 
 
 def _exchange(
