@@ -158,6 +158,21 @@ def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) 
     }
 
 
+@pytest.mark.parametrize("spark", ["local[4]"], indirect=True)
+def test_the_workers_of_a_job_that_has_just_started_count_as_busy(spark: SparkSession, footprint: Footprint) -> None:
+    def endless(name: str) -> Topology:
+        top = Topology(name)
+        top.source("ticks", io.rate(100)).sink("out", io.discard(), tasks=2)
+        return top
+
+    with start_topology(endless("first"), spark, workers=2) as first:
+        with pytest.raises(NotEnoughSlots, match="busy with job 'first'"):
+            start_topology(endless("second"), spark, workers=2)
+        first.cancel()
+    start_topology(endless("third"), spark, workers=2).cancel()  # its slots are free again
+    footprint.assert_gone()
+
+
 def test_too_few_slots_is_said_at_once(spark: SparkSession) -> None:
     slots = slots_of(spark)
     with pytest.raises(NotEnoughSlots) as caught:

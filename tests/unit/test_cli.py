@@ -350,3 +350,11 @@ def test_the_installed_command_runs_in_a_process_of_its_own(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert (plan["cost"], plan["proved_optimal"]) == (146, True)
+
+
+@pytest.mark.parametrize("verb", [("place", "diamond:30", "3x6,3x4,4x2"), ("fuse", "diamond:30", "3x6,3x4,4x2")])
+def test_a_plan_is_not_written_over_a_picture(run: Run, verb: tuple[str, ...], tmp_path: Path) -> None:
+    picture = tmp_path / "region.PNG"
+    picture.write_bytes(b"a picture")
+    assert_one_line(run(*verb, "-o", picture), "region.PNG", "what is written there is JSON")
+    assert picture.read_bytes() == b"a picture"

@@ -296,3 +296,16 @@ def test_a_cancelled_job_is_no_failure() -> None:
 
 def test_a_worker_that_ended_early_is_noticed() -> None:
     assert isinstance(judge(reports(statuses={0: "finished", 1: "cancelled"})), JobFailed)
+
+
+def test_ctrl_c_in_the_driver_is_a_cancelled_job_and_not_a_dead_worker() -> None:
+    spark_said = "[SPARK_JOB_CANCELLED] Job 10 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"
+    assert isinstance(judge(reports(statuses={}, spark_error=spark_said)), JobCancelled)
+
+
+def test_jobs_that_hold_the_slots_are_named() -> None:
+    held = facts(4, busy=2, jobs=("slow",))
+    with pytest.raises(NotEnoughSlots, match=r"2 of them busy with job 'slow', .*; cancel a job or wait for its end"):
+        decide_workers(held, "next", 2, wanted=2, tasks_per_worker=5, take_last_slot=False)
+    with pytest.raises(NotEnoughSlots, match=r"1 of 4 slots to give with job 'slow'; cancel a job, lower its replicas"):
+        decide_workers(held, "next", 2, wanted=None, tasks_per_worker=5, take_last_slot=False, regions={"r": 2})

@@ -16,7 +16,7 @@ from penstock.cli.options import (
     ThetaOption,
     TopologyName,
     real,
-    require_place,
+    require_document,
     resolve_topology,
 )
 from penstock.cli.show import show_plan
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
         from penstock.optimise.fuse.contract import FuseOptions
         from penstock.optimise.fuse.door import fuse as decide
 
-        require_place(out)
+        require_document(out)
         graph, nodes = resolve_topology(topology), parse_cluster(cluster)
         measured = read_profile(profile, graph) if profile is not None else None
         options = FuseOptions(seed, theta, balance, None, threshold, cut, stream_cost=stream_cost)

@@ -13,6 +13,8 @@ from penstock.errors import InvalidInput
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Options
 
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
+
 
 class Format(StrEnum):
     """How results are printed."""
@@ -100,6 +102,14 @@ def require_picture(path: Path | None) -> None:
 
         checked_picture_path(path)
         require_place(path)
+
+
+def require_document(path: Path | None) -> None:
+    """Refuse a plan or profile under a picture's name: it would be written over one."""
+    require_place(path)
+    if path is not None and path.suffix.lower() in PICTURE_SUFFIXES:
+        msg = f"cannot write {path}: what is written there is JSON, and {path.suffix} is a picture's; end it in .json"
+        raise InvalidInput(msg)
 
 
 def require_place(path: Path | None) -> None:

@@ -17,8 +17,8 @@ from penstock.cli.options import (
     TasksPerWorkerOption,
     ThetaOption,
     TopologyName,
+    require_document,
     require_picture,
-    require_place,
     resolve_topology,
     scheduler_options,
 )
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         measured = read_profile(profile, graph) if profile is not None else None
         options = scheduler_options(theta, tasks_per_worker, seed, settings)
         require_picture(plot)
-        require_place(out)
+        require_document(out)
         plan = decide(graph, nodes, scheduler, profile=measured, options=options, allow_overload=allow_overload)
         if plot is not None:
             from penstock.observe.placement_picture import draw_placements

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, require_place
+from penstock.cli.options import Format, FormatOption, require_document
 from penstock.cli.show import console, number, print_json, rows_table
 
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         from penstock.deploy import build_profile, local_session, require_metric_log
         from penstock.model.files import profile_document, write_profile
 
-        require_place(out)
+        require_document(out)
         require_metric_log(folder)
         measured = build_profile(local_session("local[2]"), folder)
         if out is not None:

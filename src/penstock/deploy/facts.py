@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.deploy.preflight import Executor, Facts
@@ -17,11 +18,16 @@ REGISTER_SECONDS = 60.0  # executors of a fresh session arrive within this, on a
 SETTLE_SECONDS = 4.0  # Spark's count of busy slots is up to 1.5 s old
 
 
-def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
+def gather_facts(spark: SparkSession, workers: int = 1, at_work: Callable[[], Mapping[str, int]] = dict) -> Facts:
     """What the session offers, once its executors have registered or the time for that is over.
 
-    Slots that look taken are looked at again for a while: the figure lags behind, and short queries end.
+    Slots that look taken are looked at again for a while: the figure lags behind, and short queries end. It may also be
+    too low for as long as nothing else happens in the session, so the workers of our own jobs (`at_work`) count anyhow.
     """
+
+    def taken() -> int:
+        return max(_busy(context), sum(at_work().values()))
+
     context = spark.sparkContext
     master = str(context.master)
     expected = _expected_slots(master) or workers + 1
@@ -30,10 +36,10 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
     if slots < expected and not _in_one_process(context):
         wait_until(lambda: _slots(context) >= expected, REGISTER_SECONDS)
         slots = _slots(context)
-    busy = _busy(context)
+    busy = taken()
     if busy and slots - busy <= workers:
-        wait_until(lambda: slots - _busy(context) > workers, SETTLE_SECONDS)
-        busy = _busy(context)
+        wait_until(lambda: slots - taken() > workers, SETTLE_SECONDS)
+        busy = taken()
     conf = context.getConf()
     return Facts(
         master=master,
@@ -43,6 +49,7 @@ def gather_facts(spark: SparkSession, workers: int = 1) -> Facts:
         executors=_executors(context),
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true",
         speculation=conf.get("spark.speculation", "false") == "true",
+        jobs=tuple(at_work()),
     )
 
 

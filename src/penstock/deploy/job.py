@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -357,6 +358,14 @@ class Job:
 
 
 _live: weakref.WeakSet[Job] = weakref.WeakSet()
+
+
+def workers_at_work() -> dict[str, int]:
+    """How many workers the jobs of this process hold, by topology; a process has one Spark context."""
+    held: Counter[str] = Counter()
+    for job in list(_live):
+        held[job.name] += job._order.workers if job._deployment is None else len(job._deployment.workers)
+    return dict(held)
 
 
 @atexit.register

@@ -16,6 +16,7 @@ from penstock.run.worker import Deployment
 
 TASKS_SHOWN_MAX = 6
 SPARK_CHARACTERS_MAX = 600
+CANCELLED_IN_SPARK = "[SPARK_JOB_CANCELLED]"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ def judge(reports: Reports) -> PenstockError | None:
         return JobCancelled(f"topology {reports.topology!r} was cancelled{told}")
     if first is not None:
         return _failed(reports, first)
+    if reports.spark_error is not None and CANCELLED_IN_SPARK in reports.spark_error:
+        # Ctrl-C in the driver makes pyspark cancel every job before anybody here is told.
+        return JobCancelled(f"topology {reports.topology!r} was cancelled in Spark, by Ctrl-C or in its user interface")
     died = [worker for worker in reports.hellos if worker not in reports.statuses]
     if died and reports.spark_error is not None:
         return _died(reports, died)

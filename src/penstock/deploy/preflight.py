@@ -39,6 +39,7 @@ class Facts:
     executors: tuple[Executor, ...]
     dynamic_allocation: bool = False
     speculation: bool = False
+    jobs: tuple[str, ...] = ()  # of ours, that run in this session and hold slots
 
 
 def session_faults(facts: Facts) -> list[str]:
@@ -114,11 +115,12 @@ def papers_workers(facts: Facts, tasks: int, tasks_per_worker: int) -> int:
 def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> str:
     plural = "" if needed == 1 else "s"
     offers = f"master {facts.master!r} offers {facts.slots} slot{'' if facts.slots == 1 else 's'}"
-    taken = f", {facts.busy} of them busy," if facts.busy else ""
+    taken = f", {facts.busy} of them busy{_with_jobs(facts)}," if facts.busy else ""
     needs = f"topology {topology!r} needs {needed} worker{plural}"
     kept = 0 if take_last_slot else 1
     free = facts.slots - facts.busy
-    ways = [f"take a master with {needed + facts.busy + kept} slots or more"]
+    ways = ["cancel a job or wait for its end"] if facts.jobs else []
+    ways.append(f"take a master with {needed + facts.busy + kept} slots or more")
     if free > kept:
         ways.append(f"ask for at most {free - kept} worker{'' if free - kept == 1 else 's'}")
     if take_last_slot:
@@ -131,10 +133,19 @@ def _too_few(facts: Facts, topology: str, needed: int, take_last_slot: bool) -> 
 
 def _too_wide(facts: Facts, topology: str, regions: Mapping[str, int], available: int) -> str:
     name, replicas = max(regions.items(), key=lambda region: region[1])
+    first = "cancel a job, " if facts.jobs else ""
     return (
         f"region {name!r} of topology {topology!r} has {replicas} replicas but master {facts.master!r} has "
-        f"{available} of {facts.slots} slots to give; lower its replicas to {max(1, available)} or raise the slots"
+        f"{available} of {facts.slots} slots to give{_with_jobs(facts)}; {first}lower its replicas to "
+        f"{max(1, available)} or raise the slots"
     )
+
+
+def _with_jobs(facts: Facts) -> str:
+    """Which of our own jobs hold slots, for a message."""
+    if not facts.jobs:
+        return ""
+    return f" with job{'' if len(facts.jobs) == 1 else 's'} {', '.join(map(repr, facts.jobs))}"
 
 
 def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str) -> list[str]:

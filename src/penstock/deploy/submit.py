@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.deploy.binding import Placing, tasks_per_worker, workers_needed
 from penstock.deploy.facts import bind_address, driver_host, gather_facts, require_classic
 from penstock.deploy.folders import prepare_folders
-from penstock.deploy.job import Job, JobOrder
-from penstock.deploy.preflight import decide_workers
+from penstock.deploy.job import Job, JobOrder, workers_at_work
+from penstock.deploy.preflight import WORKERS_MAX, decide_workers
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count, require_number
+from penstock.flow.checks import require_count, require_kind, require_number
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.optimise.place import find_scheduler
@@ -103,6 +105,7 @@ def start_topology(
     `job.prometheus_url` tells, and `prometheus_host` is another address to serve at.
     """
     _require_settings(rows_max, linger_ms, interval_s)
+    _require_kinds(plan, profile, workers, metrics)
     if prometheus_port is not None:
         require_count(prometheus_port, 0, 65535, "prometheus_port")
     require_classic(spark)
@@ -114,7 +117,7 @@ def start_topology(
     wanted = workers_needed(plan) if plan is not None else workers
     # A reader of a DataFrame has as many tasks as there are workers; before it is known how many, as many as wanted.
     tasks = sum(max(1, wanted or 1) if o.one_per_worker else o.tasks for o in dataflow.operators)
-    facts = gather_facts(spark, min(wanted or 1, tasks))
+    facts = gather_facts(spark, min(wanted or 1, tasks), workers_at_work)
     count, notes = decide_workers(
         facts,
         dataflow.name,
@@ -141,6 +144,19 @@ def start_topology(
     job = Job(spark, order)
     job.begin()
     return job
+
+
+def _require_kinds(plan: object, profile: object, workers: object, metrics: object) -> None:
+    """Refuse what an option cannot be, before anything is asked of it."""
+    require_kind(plan, Plan | None, "plan", "a penstock.Plan, such as penstock.read_plan('plan.json') returns")
+    require_kind(profile, Profile | None, "profile", "a penstock.Profile, such as penstock.read_profile(...) returns")
+    require_kind(metrics, str | PathLike | None, "metrics", "the path of a folder")
+    if workers is not None:
+        require_count(workers, 1, WORKERS_MAX, "workers")
+    folder = None if metrics is None else Path(str(metrics))
+    if folder is not None and folder.exists() and not folder.is_dir():
+        msg = f"metrics is {str(folder)!r}, which is a file; give a folder for the metric log"
+        raise InvalidInput(msg)
 
 
 def require_transport(transport: str) -> None:
