@@ -69,7 +69,7 @@ class TableItem:
     """The table as an item of `penstock reproduce`."""
 
     name: str = "cola-table1"
-    title: str = "Cut of NONE, FINT and COLA on synthetic VWAP graphs; the table has the largest worker too"
+    title: str = "Cut of NONE, FINT and COLA on synthetic VWAP graphs"
     paper: str = "COLA paper (Middleware 2009), section 4, Table 1"
 
     def run(self, out_dir: Path, progress: Progress, *, measure: Measure | None = None) -> Report:
