@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock import cli, reproduce
+from penstock.deploy.rendezvous import wait_until
 
 TOPOLOGY = {
     "penstock": 1,
@@ -325,9 +325,7 @@ def interruptible(pid: int) -> bool:
 def test_an_interrupt_ends_a_native_search_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "place", "star:2000", "300x8", "--theta", "600", "--set", "effort=1e6"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
-    deadline = time.monotonic() + 60
-    while not interruptible(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert wait_until(lambda: interruptible(process.pid), seconds=60)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "penstock: stopped\n")

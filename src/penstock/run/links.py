@@ -389,7 +389,7 @@ def _meeting(peer: int) -> Iterator[None]:
         raise PeerGone(msg, peer) from error
     except TimeoutError as error:
         msg = (
-            f"worker {peer} gave no answer while both connected, and is there; does a constructor of its tasks take "
-            f"longer than {CONNECT_SECONDS:g} s?"
+            f"worker {peer} did not answer in time while both connected ({error}; at most {CONNECT_SECONDS:g} s); it "
+            "is stopped, out of reach, or in a constructor of its tasks: make that quicker, or do its work in `open`"
         )
         raise TimeoutError(msg) from error
