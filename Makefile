@@ -4,25 +4,25 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CORE   := $(wildcard core/*.cpp core/*.hpp) CMakeLists.txt
-RING   := core/ring_producer.cpp core/ring_consumer.cpp core/ring_parking.cpp core/segment.cpp core/waiting.cpp $(wildcard core/tests/*.cpp)
+CORE   := $(filter-out core/tests/%,$(shell find core -name '*.[ch]pp')) CMakeLists.txt
+RING   := $(wildcard core/ring/*.cpp core/tests/*.cpp)
 FAULTS := .build/ring/faults
-CXX_TEST := c++ -std=c++20 -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
+CXX_TEST := c++ -std=c++20 -Icore -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit bench peers peers-engine sanitise soak clean
+.PHONY: help demo test check lint types unit reference bench peers peers-engine sanitise soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(VENV)/.stamp: pyproject.toml constraints.txt $(CORE)
+$(VENV)/.stamp: pyproject.toml lab/pyproject.toml constraints.txt $(CORE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "penstock needs Python 3.11 or newer but '$(PYTHON)' is $$($(PYTHON) -V); run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@command -v c++ >/dev/null || { echo "penstock needs a C++20 compiler but 'c++' is not on PATH; install g++ or clang"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# PySpark comes as source and builds with tools of its own choice, so it is installed before ours builds without isolation.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pip scikit-build-core nanobind cmake ninja pyspark
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]' -e ./lab
 	@touch $@
 
 demo: $(VENV)/.stamp ## the main job: top frequent routes on an embedded Spark cluster, and every scheduler compared on it
@@ -33,8 +33,8 @@ demo: $(VENV)/.stamp ## the main job: top frequent routes on an embedded Spark c
 test: $(VENV)/.stamp lint types unit ## everything CI runs
 
 lint: $(VENV)/.stamp ## ruff
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src lab tests
+	$(BIN)/ruff format --check src lab tests
 
 types: $(VENV)/.stamp ## mypy, strict
 	$(BIN)/mypy
@@ -42,11 +42,14 @@ types: $(VENV)/.stamp ## mypy, strict
 unit: $(VENV)/.stamp ## pytest
 	$(BIN)/pytest -n 2 --dist loadgroup -q
 
+reference: $(VENV)/.stamp ## write docs/reference/ anew from docstrings, registries and the command line
+	$(BIN)/python -m penstock_lab.reference docs/reference
+
 bench: $(VENV)/.stamp peers ## the published table of placement figures
 	$(BIN)/penstock bench place
 
 peers: $(VENV)/.stamp ## install the partitioners that the benchmark compares with
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]' --no-build-isolation
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e './lab[peers]' --no-build-isolation
 
 peers-engine: $(VENV)/.stamp ## install the engines that `penstock bench engine` compares with, and run it
 	$(BIN)/penstock bench engine --install-peers
@@ -61,7 +64,9 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	  UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -P tests/sanitised.py .build/sanitise/package \
 	  tests/unit/test_core_network.py tests/unit/test_image.py tests/unit/test_routed_images.py tests/unit/test_socket_channel.py \
 	  tests/unit/test_ring.py tests/unit/test_ring_growth.py tests/unit/test_ring_growth_engine.py tests/unit/test_links.py \
-	  tests/unit/test_meters.py tests/contract/test_channels.py tests/fault/test_switch_faults.py
+	  tests/unit/test_meters.py tests/contract/test_channels.py tests/fault/test_switch_faults.py \
+	  tests/unit/test_operators_process.py tests/unit/test_process_time.py tests/unit/test_kernels_keyed.py tests/unit/test_kernels_rows.py \
+	  tests/unit/test_row_types.py tests/unit/test_prepared.py tests/unit/test_top_per_key.py tests/unit/test_large_rows.py
 	$(MAKE) -s $(FAULTS)-address $(FAULTS)-thread
 	$(FAULTS)-address fuzz 20000 1
 	$(FAULTS)-address threads 3 1

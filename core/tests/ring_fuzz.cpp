@@ -1,4 +1,5 @@
-// Mutated segments: whatever the shared memory holds, both ends end in a typed error or go on, and touch nothing else.
+// Mutated segments: whatever the shared memory holds, each end goes on or raises a typed error, and touches nothing
+// else.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -6,8 +6,8 @@
 //     ring_faults threads SECONDS SEED        one process, for the thread sanitiser
 //     ring_faults fuzz ROUNDS SEED            mutated segments, for the address sanitiser
 //
-// Published messages are counted in memory that both ends share, at the very point of publication: what arrives must be
-// exactly what was counted.
+// Published messages are counted in memory that both ends share, at the point of publication. Exactly the counted
+// messages must arrive.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "ring_kit.hpp"
-#include "../ring_kill_points.hpp"
+#include "ring/ring_kill_points.hpp"
 
 namespace penstock::ring {
 
@@ -136,7 +136,7 @@ void kill_producer(const std::string& point, uint64_t occurrence) {
                                                               std::to_string(ledger->published[1]) + ", taken " +
                                                               std::to_string(checker.taken_from(1)));
     expect(consumer.counts().skipped <= 1 && consumer.counts().unfinished == 0, "unfinished records stay");
-    // The place of the dead is free again, and the ring goes on.
+    // The dead producer's place is free again, and the ring goes on.
     const uint64_t before = checker.taken_from(3);
     const pid_t later = forked([&] { expect(produce(segment, 3, 50), "the consumer lives"); });
     consume_until(consumer, checker, [&] { return checker.taken_from(3) == before + 50; });

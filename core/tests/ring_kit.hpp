@@ -1,4 +1,4 @@
-// What the ring's test programs share: messages that show whether they are whole, and a reader that checks them.
+// Shared by the ring's test programs: messages that show whether they are whole, and a reader that checks them.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "../ring.hpp"
+#include "ring/ring.hpp"
 
 namespace penstock::ring {
 
@@ -35,7 +35,7 @@ inline void fill_message(std::byte* at, uint32_t length, uint32_t identity, uint
     std::memset(at + 16, static_cast<int>((identity * 31 + number) & 0xFF), length - 16);
 }
 
-// Takes records and fails on one that is torn, late, lost or twice there.
+// Takes records and fails on a record that is torn, out of order, lost or there twice.
 class Checker {
    public:
     explicit Checker(uint32_t longest) : longest_(longest) {}

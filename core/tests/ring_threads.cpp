@@ -21,7 +21,7 @@ void produce_until(const std::shared_ptr<Segment>& segment, uint32_t identity, c
         const uint32_t length = length_of(identity, i, LONGEST);
         Span span;
         if (!producer.reserve(span, identity, length, Deadline::in_seconds(0.05))) continue;
-        if (i % 97 == 5) {  // an abandoned one, then the same number again
+        if (i % 97 == 5) {  // abandon a record, then send the same number again
             producer.abandon(span);
             while (!producer.reserve(span, identity, length, Deadline::in_seconds(0.05)))
                 if (enough.load()) return;
@@ -60,7 +60,7 @@ void read_until(Consumer& consumer, Checker& checker, Handover& handover, uint64
             if (done.load()) return;
             if (random() % 2 == 0) {
                 consumer.wait(Deadline::in_seconds(0.01));
-            } else if (consumer.arm()) {  // as a worker rests: records are let go meanwhile, and the ring restarts
+            } else if (consumer.arm()) {  // as a resting worker: records are released meanwhile, and the ring restarts
                 std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
                 consumer.disarm();
             }

@@ -8,24 +8,11 @@
     >>> ps.place(words, ps.Cluster.uniform([(2, 3.0)]), "even").nodes_used
     2
 
-Rooms, each of which imports only what stands above it:
-
-    errors      one tree, a class for each situation that a caller handles differently
-    model       what there is: topology, cluster, constraints, profile, plan, certificate, files
-    run         inside one worker: machine, loop, tasks, routing, channels, meters
-    flow        the API in which users write dataflows
-    apps        the papers' layouts and applications
-    optimise    (Topology, Profile, Cluster) -> Plan: contract, schedulers, METIS and HiGHS behind doors
-    deploy      jobs on Spark; the only room that knows pyspark
-    observe     pictures of plans and figures
-    testing     the shipped test kit: random topologies, clusters and profiles
-    reproduce   one item per published figure or table
-    bench       measured figures, with peers in the same run
-    cli         thin verbs over all of these
-    _core       the native parts (C++), private
-
-This module re-exports and nothing else.
+ARCHITECTURE.md is the map of the rooms, in the order in which they import each other. This module re-exports and
+nothing else; `Job` when it is first asked for, because the deployment is imported then.
 """
+
+from typing import TYPE_CHECKING
 
 from penstock.errors import (
     Infeasible,
@@ -38,6 +25,7 @@ from penstock.errors import (
     NotEnoughSlots,
     PenstockError,
     RowError,
+    RowsLate,
     UnfitSession,
     UnhonouredConstraints,
     UserError,
@@ -45,8 +33,8 @@ from penstock.errors import (
 from penstock.flow import io
 from penstock.flow.keyed import KeyedStream
 from penstock.flow.stream import DataStream
-from penstock.flow.topology import Topology
 from penstock.flow.windows import sliding, tumbling
+from penstock.jobs import Topology
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Dedicated, Replicas, Resource, Together
@@ -58,8 +46,22 @@ from penstock.optimise.contract import Options
 from penstock.optimise.door import compare, place
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse
-from penstock.run.kernels import Row
-from penstock.run.operators.process import Stateful
+from penstock.run.columns.kernels import Row
+from penstock.run.operators.state.process import Stateful
+
+if TYPE_CHECKING:
+    from penstock.deploy.driver.job import Job
+else:
+
+    def __getattr__(name: str) -> object:
+        """`Job`, and nothing else."""
+        if name == "Job":
+            from penstock.deploy.driver.job import Job
+
+            return Job
+        msg = f"module 'penstock' has no attribute {name!r}"
+        raise AttributeError(msg)
+
 
 __all__ = [
     "Apart",
@@ -71,6 +73,7 @@ __all__ = [
     "Infeasible",
     "InternalError",
     "InvalidInput",
+    "Job",
     "JobCancelled",
     "JobFailed",
     "KeyedStream",
@@ -88,6 +91,7 @@ __all__ = [
     "Resource",
     "Row",
     "RowError",
+    "RowsLate",
     "Slot",
     "Stateful",
     "Stream",

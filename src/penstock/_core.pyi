@@ -1,6 +1,8 @@
 """Types of the native functions; each group belongs to the C++ file named above it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +17,7 @@ _Ints = NDArray[np.int32]
 _Longs = NDArray[np.int64]
 _Bytes = NDArray[np.uint8]
 
-# core/pricing.cpp
+# core/search/exact/pricing.cpp
 def price_sets(
     profit: _Floats,
     weight: _Floats,
@@ -44,7 +46,7 @@ def guess_sets(
     sets_max: int,
 ) -> tuple[_Ints, _Ints, _Floats, float, bool, int]: ...
 
-# core/warm_start.cpp
+# core/search/exact/warm_start.cpp
 def starting_placements(
     start: _Longs,
     neighbour: _Ints,
@@ -62,10 +64,10 @@ def starting_placements(
     seconds: float,
 ) -> tuple[_Ints, _Floats]: ...
 
-# core/bind_partition.cpp
+# core/bindings/bind_partition.cpp
 
 class Effort:
-    """How hard the multilevel search works; see core/multilevel.hpp."""
+    """How hard the multilevel search works; see core/search/place/multilevel.hpp."""
 
     def __init__(
         self,
@@ -105,7 +107,6 @@ class Network:
         self, node: NDArray[np.int32], hot: float, cold: float, sweeps: int, rounds: int, seed: int, seconds: float
     ) -> NDArray[np.int32]: ...
     def multilevel(self, order: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
-    def vcycle(self, node: NDArray[np.int32], effort: Effort, seed: int, seconds: float) -> NDArray[np.int32]: ...
     def evolve(
         self,
         starts: Sequence[NDArray[np.int32]],
@@ -124,7 +125,7 @@ class Network:
         self, node: NDArray[np.int32], slots: NDArray[np.int32], most: int, effort: float, seed: int
     ) -> NDArray[np.int32]: ...
 
-# -- kernels: arguments have been checked by run/kernels.py and what it imports --------------------------------------
+# -- kernels: arguments have been checked by run/columns/kernels.py and what it imports ------------------------------
 
 class Layout:
     def __init__(self, schema_capsule: object) -> None: ...
@@ -153,6 +154,16 @@ class NativeAggregate:
     def state(self, schema: pa.Schema) -> pa.RecordBatch: ...
     def put_state(self, layout: Layout, batch: pa.RecordBatch) -> bool: ...
 
+class KeySet:
+    """Combinations of values that have been seen, in order of appearance."""
+
+    def __init__(self, layout: Layout) -> None: ...
+    @staticmethod
+    def supports(layout: Layout) -> bool: ...
+    def __len__(self) -> int: ...
+    def first_seen(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch: ...
+    def rows(self, schema: pa.Schema) -> pa.RecordBatch: ...
+
 class Row:
     """One row, like PySpark's: row['a'], row.a, row[0]; immutable. Columns come before methods of the same name."""
 
@@ -164,6 +175,23 @@ class Row:
     def __len__(self) -> int: ...
     def keys(self) -> tuple[str, ...]: ...
     def asDict(self) -> dict[str, Any]: ...
+    def _apart(self) -> Row: ...  # the same values without the batch
+
+class EmittedRows:
+    def __init__(
+        self,
+        layout: Layout,
+        names: tuple[str, ...],
+        declared: tuple[str, ...],
+        checks: Sequence[Callable[[object], object] | None],
+        bare_lists: bool,
+        bare_dicts: bool,
+        refuse: Callable[[object, BaseException], None],
+    ) -> None: ...
+    def emit(self, row: object) -> None: ...
+    def take(self, schema: pa.Schema) -> tuple[pa.RecordBatch, list[list[Any]]]: ...
+    @property
+    def rows(self) -> int: ...
 
 def builds(layout: Layout, column: int) -> bool: ...
 def map_rows(
@@ -176,7 +204,7 @@ def map_rows(
     out_layout: Layout,
     out_names: tuple[str, ...],
     declared: tuple[str, ...],
-    checks: Sequence[Callable[[object], object] | None],
+    plain: Sequence[Callable[[object], object] | None],
     bare_lists: bool,
     bare_dicts: bool,
     schema: pa.Schema,
@@ -190,6 +218,63 @@ def kept_rows(
     gather: bool,
     schema: pa.Schema,
 ) -> pa.RecordBatch | bytes | None: ...
+
+# core/bindings/bind_process.cpp
+class StateDict(dict[str, Any]): ...
+
+class Clock(Enum):
+    EVENT = 0
+    PROCESSING = 1
+
+class KeyedTable:
+    def __init__(
+        self,
+        make_state: type[StateDict],
+        identity: Callable[[Any], Any],
+        moment_us: Callable[[Any, int], int],
+        delay_us: Callable[[Any], int],
+        utc_moments: bool,
+    ) -> None: ...
+    def process_rows(
+        self,
+        layout: Layout,
+        batch: pa.RecordBatch,
+        names: tuple[str, ...],
+        key: Sequence[int],
+        times: _Longs | None,
+        on_row: Callable[..., object],
+        timers: Timers,
+        emit: Callable[[object], None],
+        fault: Callable[[int, BaseException, Row], None],
+        fire: Callable[[int], None],
+    ) -> None: ...
+    def pop_due(self, clock: Clock, before: int) -> tuple[int, int, Any, StateDict] | None: ...
+    def begin(self, state: StateDict) -> None: ...
+    def settle(self, state: StateDict) -> None: ...
+    def start_delays(self, now_us: int) -> None: ...
+    def earliest(self, clock: Clock) -> int | None: ...
+    def order(self, clock: Clock) -> int: ...
+    def entries(self, clock: Clock) -> int: ...
+    def states(self) -> list[tuple[Any, Any]]: ...
+    def timers(self, clock: Clock) -> list[tuple[int, Any]]: ...
+    def delays(self) -> list[tuple[int, Any]]: ...
+    def put(self, key: object, values: dict[str, Any]) -> None: ...
+    def put_timer(self, clock: Clock, at_us: int, key: object) -> None: ...
+    def put_delay(self, delay_us: int, key: object) -> None: ...
+    @property
+    def key(self) -> Any: ...  # noqa: ANN401 - a key is any value
+    @property
+    def has_delays(self) -> bool: ...
+
+class Timers:
+    """The timers of one key, while its function runs."""
+
+    def __init__(self, table: KeyedTable) -> None: ...
+    def at(self, time: datetime | int) -> None: ...
+    def at_processing(self, time: datetime | int) -> None: ...
+    def after(self, delay: str | timedelta) -> None: ...
+    def clear(self) -> None: ...
+
 def rate_batch(
     first: int, step: int, rows: int, base_us: int, us_per_value: float, schema: pa.Schema
 ) -> pa.RecordBatch: ...
@@ -259,14 +344,13 @@ class SocketChannel:
     def send_image(self, edge: int, image: PreparedImage, value: int) -> None: ...
     def send_mark(self, kind: int, edge: int, value: int) -> None: ...
     def flush(self) -> bool: ...
-    def wait_writable(self, seconds: float) -> bool: ...
     def receive(self) -> list[SocketFrame] | None: ...
     def clear(self) -> None: ...
     @property
     def wants_write(self) -> bool: ...
     def statistics(self) -> tuple[int, int, int, int, int]: ...
 
-# core/bind_region.cpp
+# core/bindings/bind_region.cpp
 class RegionSimulation:
     def __init__(
         self,
@@ -296,7 +380,7 @@ class RegionSimulation:
     def worked_off_rows(self) -> _Floats: ...
     def took_seconds(self) -> _Floats: ...
 
-# core/bind_ratio_cut.cpp
+# core/bindings/bind_ratio_cut.cpp
 class CutNetwork:
     """The graph of a minimum-ratio cut; sides are one byte per vertex, empty where no cut of finite ratio was seen."""
 
@@ -321,8 +405,8 @@ class CutNetwork:
     def anneal(self, side: _Bytes, seed: int, runs: int, seconds: float) -> tuple[_Bytes, float]:
         """(best side that annealing reaches from this one, its ratio)."""
 
-# core/bind_ring.cpp: shared memory between the workers of one node; see core/ring.hpp. Timeouts are seconds; None waits
-# for ever and 0 tries once.
+# core/bindings/bind_ring.cpp: shared memory between the workers of one node; see core/ring/ring.hpp. Timeouts are in
+# seconds; None waits for ever and 0 tries once.
 
 class RingFault(PenstockError):
     """A segment, head or record is not what it should be; the ring cannot be used any more."""
@@ -377,7 +461,6 @@ class RingProducer:
     def send(
         self, target: int, first: Buffer, second: Buffer | None = None, timeout: float | None = None
     ) -> bool: ...  # both pieces under one head, in parts where they do not fit
-    def send_pieces(self, target: int, pieces: Sequence[Buffer], timeout: float | None = None) -> bool: ...
     def send_batch(self, target: int, messages: Sequence[Buffer], timeout: float | None = None) -> bool: ...
     def send_part(
         self, target: int, piece: Buffer, whole: int, *, first: bool, last: bool, timeout: float | None = None
@@ -438,7 +521,7 @@ class RingConsumer:
     def statistics(self) -> dict[str, int]: ...  # messages, bytes, parts, space_wakes, restarts, ...
     def close(self) -> None: ...
 
-# core/bind_ring_frames.cpp
+# core/bindings/bind_ring_frames.cpp
 class RingFrame:
     """A frame that lies in a record of a ring; `is_end` says that its producer sends no more."""
 

@@ -1,18 +1,11 @@
 """Every error that Penstock raises on purpose: one tree, a class for each situation that a caller handles differently.
 
     PenstockError
-      UserError             the input is at fault; the command line prints one line and exits 2
-        InvalidInput        a file, shorthand or argument is not what it should be; carries every fault found
-          NoSuchOperator    a stream has no operator of that name; an AttributeError as well
-        Infeasible          no plan can exist for this topology on this cluster
-        NoPlanFound         a plan may exist, but this scheduler did not find one that fits
-        UnhonouredConstraints  the scheduler made a plan that breaks constraints which it does not look at
-        RowError            a user's function failed on a row; carries the row's number and values, and the cause
-        NotEnoughSlots      Spark offers fewer slots than the job's workers need
-        UnfitSession        the Spark session cannot run jobs as it is set up
-      JobFailed             a job ended with an error; carries the user's traceback where a function of theirs raised
-      JobCancelled          a job was cancelled before its end, so it has no result
-      InternalError         our bug: an answer of ours failed its own certificate
+      UserError        the input is at fault; the command line prints one line and exits 2
+        InvalidInput, Infeasible, NoPlanFound, UnhonouredConstraints, RowError, RowsLate, NotEnoughSlots, UnfitSession
+      JobFailed        a job ended with an error; carries the user's traceback where a user's function raised
+      JobCancelled     a job was cancelled before its end, so it has no result
+      InternalError    our bug: an answer of ours failed its own certificate
 
 Messages name the thing, the value, the limit and the next step.
 """
@@ -52,7 +45,7 @@ class InvalidInput(UserError):
 
 
 class NoSuchOperator(InvalidInput, AttributeError):
-    """A stream was asked for an operator that it does not have, or does not have there."""
+    """A stream was asked for an operator that it does not have; an AttributeError as well, as Python expects."""
 
 
 class Infeasible(UserError):
@@ -83,11 +76,32 @@ class RowError(UserError):
     def __init__(self, row: int, values: str, error: BaseException | str) -> None:
         self.row = row
         self.values = values
+        self.defined = ""  # where the function is written; told where its result did not fit
         self.reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        super().__init__(row, values, self.reason)  # all arguments, so that the error survives a journey
+        super().__init__(row, values, self.reason)  # all arguments: copies of the error are made from them
 
     def __str__(self) -> str:
-        return f"row {self.row}, {self.values}: {self.reason}"
+        notes = getattr(self.__cause__, "__notes__", ())
+        return ". ".join([f"row {self.row}, {self.values}: {self.reason}", *notes])
+
+
+class RowsLate(UserError):
+    """Rows came behind the watermark, or without a time, at an operator with `on_late="error"`."""
+
+    def __init__(self, operator: str, rows: int, time: str | None, watermark: str) -> None:
+        self.operator, self.rows, self.time, self.watermark = operator, rows, time, watermark
+        super().__init__(operator, rows, time, watermark)  # all arguments: copies of the error are made from them
+
+    def __str__(self) -> str:
+        if self.time is None:
+            more = f" and {self.rows - 1} more late ones with it" if self.rows > 1 else ""
+            return f"operator {self.operator!r}: a row has no time{more}; filter out rows without a time, or read .late"
+        when = f"of {self.time}"
+        more = f" and {self.rows - 1} more with it" if self.rows > 1 else ""
+        return (
+            f"operator {self.operator!r}: a row {when} is late{more}: the watermark is {self.watermark}; "
+            f"allow more lateness in event_time, or read the rows from .late with on_late='side'"
+        )
 
 
 class NotEnoughSlots(UserError):
@@ -128,4 +142,4 @@ class JobCancelled(PenstockError):
 
 
 class InternalError(PenstockError):
-    """A result of ours failed our own check: a bug to report, never a user's mistake."""
+    """A result of ours failed our own check: a bug to report, not a user's mistake."""

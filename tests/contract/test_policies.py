@@ -1,79 +1,54 @@
-"""What every policy promises: weights that add up, for whoever is there, and the same for the same samples."""
+"""What every policy promises, by the shipped contract, and what only ours are asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.run.region.contract import UNITS, Decision, Sample
-from penstock.run.region.policies import POLICIES, find_policy
+from penstock.run.region.contract import Decision, Sample
+from penstock.run.region.policies import POLICIES, find_policy, round_robin
+from penstock.run.region.policies.round_robin import EvenWeights
+from penstock.testing import PromiseBroken, policy_contract
 
-blocking = st.floats(0, 1)
-
-
-@st.composite
-def stories(draw: st.DrawFn) -> list[Sample]:
-    """Samples of a region whose replicas come and go, with meters that rise and are sometimes reset."""
-    members = draw(st.integers(1, 40))
-    replicas = list(range(members))
-    blocked, sent = dict.fromkeys(replicas, 0.0), dict.fromkeys(replicas, 0.0)
-    samples: list[Sample] = []
-    for second in range(1, draw(st.integers(2, 8))):
-        leader = draw(st.sampled_from(replicas))
-        blocked[leader] += draw(blocking)
-        for r in replicas:
-            sent[r] += draw(st.integers(0, 1000))
-        if draw(st.booleans()):
-            blocked[leader] = 0.0
-        samples.append(
-            Sample(
-                float(second), tuple(replicas), tuple(blocked[r] for r in replicas), tuple(sent[r] for r in replicas)
-            )
-        )
-        if draw(st.booleans()):
-            new = max(blocked) + 1
-            replicas.append(new)
-            blocked[new] = sent[new] = 0.0
-        if len(replicas) > 1 and draw(st.booleans()):
-            replicas.remove(draw(st.sampled_from(replicas)))
-    return samples
+for _name in POLICIES:
+    globals()[f"Test_{_name.replace('-', '_')}"] = policy_contract(_name)
 
 
-def decisions(name: str, story: list[Sample]) -> list[Decision]:
-    policy = find_policy(name).build()
-    start = policy.start(story[0].replicas)
-    assert sum(start) == UNITS
-    return [policy.decide(sample) for sample in story]
+class Shifting(EvenWeights):
+    """Moves a unit with every sample, and forgets to take it from somebody."""
+
+    extra = 0
+
+    def decide(self, sample: Sample) -> Decision:
+        Shifting.extra += 1
+        even = super().decide(sample)
+        weights = (even.weights[0] + Shifting.extra, *even.weights[1:])
+        return Decision(even.time_s, even.replicas, weights, even.rates, even.clusters)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
-@given(story=stories())
-def test_every_decision_is_whole(name: str, story: list[Sample]) -> None:
-    found = decisions(name, story)
-    for sample, decision in zip(story, found, strict=True):
-        assert decision.replicas == sample.replicas
-        assert decision.time_s == sample.time_s
-        assert len(decision.weights) == len(decision.rates) == len(decision.clusters) == len(sample.replicas)
-        assert sum(decision.weights) == UNITS
-        assert all(isinstance(w, int) and w >= 0 for w in decision.weights)
-        assert all(0 <= rate <= 1 for rate in decision.rates)
-    assert decisions(name, story) == found
+def build_shifting(settings: Mapping[str, float]) -> Shifting:
+    return Shifting()
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("test_every_decision_is_whole", r"weights that add up to \d+, not 1000"),
+        ("test_without_blocking_nothing_moves", "though nothing blocks"),
+        ("test_unknown_settings_are_refused", "accepts what it should refuse"),
+    ],
+)
+def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch, test: str, said: str) -> None:
+    monkeypatch.setattr(round_robin, "build", build_shifting)
+    contract = policy_contract("round-robin")()
+    with pytest.raises(PromiseBroken, match=said):
+        getattr(contract, test)()
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_without_blocking_nothing_moves(name: str) -> None:
-    policy = find_policy(name).build()
-    before = policy.start((0, 1, 2))
-    for second in range(1, 30):
-        sent = (100.0 * second,) * 3
-        assert policy.decide(Sample(float(second), (0, 1, 2), (0.0,) * 3, sent)).weights == before
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_unknown_settings_are_refused(name: str) -> None:
+def test_unknown_settings_are_refused_by_the_policys_name(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"unknown setting of policy '{name}'"):
         find_policy(name).build({"speed": 1.0})
 

@@ -26,15 +26,14 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import _core
-from penstock.run import links
-from penstock.run.channel import agreement, inbox, ring, socket
-from penstock.run.channel.growth import GrowthLimits
-from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
-from penstock.run.host import own_identity
-from penstock.run.layout import RunSettings, task_ids
-from penstock.run.links import WorkerPlace
-from penstock.run.worker import Deployment, Worker
+from penstock.run.engine.worker import Deployment, Worker
+from penstock.run.engine.worker_share import RunSettings, task_ids
+from penstock.run.transport import door, inbox, links, ring
+from penstock.run.transport.growth import GrowthLimits
+from penstock.run.transport.host import own_identity
+from penstock.run.transport.links import WorkerPlace
+from penstock.run.transport.socket import listen
 
 WORKERS = 3
 LINES = 2_000
@@ -151,7 +150,7 @@ def run_job(death: Death) -> Counter[str]:
     def body(w: int, pipe: Connection) -> None:
         for other in (listener for o, listener in enumerate(listeners) if o != w):
             other.close()  # or a dead worker's door would stay open in the others
-        links.CONNECT_SECONDS = socket.HANDSHAKE_SECONDS = agreement.HANDSHAKE_SECONDS = PATIENCE_SECONDS
+        links.CONNECT_SECONDS = door.HANDSHAKE_SECONDS = PATIENCE_SECONDS
         os.environ["PENSTOCK_TEST_WORKER"] = str(w)
         worker = Worker(dataflow, deployment, w)
         if w == death.victim and death.point == "connect":

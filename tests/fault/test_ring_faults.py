@@ -61,26 +61,24 @@ def test_mutated_segments_end_in_typed_errors(program: Path) -> None:
 
 PAIR = """
 import sys
-from penstock._core import RingSegment
-from penstock.run.channel.inbox import Inbox
-from penstock.run.channel.segment import accept_locally, connect_locally, listen_locally
-from penstock.run.channel.protocol import PeerGone
+from penstock.run.transport.links import Links, Transport, WorkerPlace
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.socket import listen
 import pyarrow as pa
 me, key = int(sys.argv[1]), sys.argv[2].encode()
 batch = pa.record_batch({"bytes": [bytes(4000)]})
-inbox = Inbox(RingSegment(256 * 1024), me, 1)
-if me == 0:
-    listener = listen_locally(key, 0)
-    print("ready", flush=True)
-    connection, peer = accept_locally(listener, 0, key)
-else:
-    connection, peer = connect_locally(key, 1, 0), 0
-channel = inbox.connect(connection, peer)
+listener = listen("127.0.0.1")
+print(listener.getsockname()[1], flush=True)
+ports = [int(word) for word in sys.stdin.readline().split()]
+places = [WorkerPlace(w, "n", "127.0.0.1", port, "here") for w, port in enumerate(ports)]
+links = Links(me, 1, {0: 1 - me}, {0: 1 - me}, Transport("ring"))
+links.open(listener, places, key)
 print("open", flush=True)
 try:
     while True:
-        channel.flush() if channel.wants_write else channel.send_batch(0, batch, 0)
-        channel.receive()
+        if not links.statistics()[1 - me][1].bytes_waiting:
+            links.send_batch(0, batch, 0)
+        links.wait(0.001)
 except PeerGone:
     sys.exit(3)
 """
@@ -101,19 +99,29 @@ def segments_of(process: int) -> set[int]:
     return found
 
 
+def read(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def write(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(text)
+    process.stdin.flush()
+
+
 def test_killed_pairs_leave_nothing_behind() -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     made: set[int] = set()
     for turn in range(2):
         key = f"key {os.getpid()} {turn}"
         words = [sys.executable, "-c", PAIR]
-        first = subprocess.Popen([*words, "0", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert first.stdout is not None
-        assert first.stdout.readline() == "ready\n"
-        second = subprocess.Popen([*words, "1", key], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert second.stdout is not None
-        assert first.stdout.readline() == "open\n"
-        assert second.stdout.readline() == "open\n"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        first, second = (subprocess.Popen([*words, me, key], text=True, **pipes) for me in "01")
+        ports = " ".join(read(process).strip() for process in (first, second))
+        for process in (first, second):
+            write(process, ports + "\n")
+        assert read(first) == read(second) == "open\n"
         assert len(segments_of(first.pid)) == 2  # its own and the peer's
         assert segments_of(first.pid) == segments_of(second.pid)
         made |= segments_of(first.pid)
@@ -121,8 +129,10 @@ def test_killed_pairs_leave_nothing_behind() -> None:
         victim.send_signal(signal.SIGKILL)
         assert victim.wait(60) == -signal.SIGKILL
         assert other.wait(60) == 3  # PeerGone: the other end has noticed and given up
-        first.stdout.close()
-        second.stdout.close()
+        for process in (first, second):
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
     held = {inode for process in os.listdir("/proc") if process.isdigit() for inode in segments_of(int(process))}
     assert not made & held
     assert len(os.listdir("/proc/self/fd")) == descriptors

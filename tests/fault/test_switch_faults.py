@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
 
 from penstock import _core
 from penstock._core import RingSegment
-from penstock.run.channel import ring
-from penstock.run.channel.growth import GrowthLimits, Traffic
-from penstock.run.channel.inbox import Inbox
-from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.ring import RingChannel
+from penstock.run.transport import ring
+from penstock.run.transport.growth import GrowthLimits, Traffic
+from penstock.run.transport.inbox import Inbox
+from penstock.run.transport.loop import Loop
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.ring import RingChannel
+from penstock.run.transport.wire import Frame
 
 POINTS = ("next_taken", "moved", "first_in_next", "third_in_next", "parts_under_way")
 SMALL, LARGE = 16 * 1024, 256 * 1024
@@ -104,26 +105,45 @@ def count_and_die(ledger: Ledger, worker: int, point: str) -> None:
     RingChannel._move_to = moved  # type: ignore[method-assign]
 
 
+class Heard:
+    """What the ports of a worker tell: the numbers of the frames on each edge, and who has gone."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, list[int]] = {VICTIM: [], HEALTHY: []}
+        self.departed: set[int | None] = set()
+
+    def arrived(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self.numbers[frame.edge].append(frame.value)
+
+    def gone(self, departure: PeerGone) -> None:
+        self.departed.add(departure.worker)
+
+
+def met(inbox: Inbox, connection: socket.socket, peer: int) -> RingChannel:
+    """Exchange inboxes with the process at the other end."""
+    inbox.offer_to(connection)
+    channel = inbox.connect(connection, peer)
+    inbox.offer_is_over()
+    return channel
+
+
 def produce(connection: socket.socket, worker: int, ledger: Ledger, point: str) -> None:
     """Send without end, or so many frames; some go in parts, before and after the move."""
     count_and_die(ledger, worker, point)
-    channel = Inbox(RingSegment(SMALL), worker, 1, NEVER).connect(connection, 0)
+    loop, channel = Loop(), met(Inbox(RingSegment(SMALL), worker, 1 + HEALTHY, NEVER), connection, 0)
+    channel.register(loop, Heard())
     number = 0
     while point or number < FRAMES:
-        if channel.wants_write:
-            channel.hear()
-            if not channel.flush():
-                select.select([channel.fileno()], [], [], 0.05)
-            continue
-        channel.hear()
-        channel.send_batch(0, batch_of(number, point), number)
-        number += 1
+        loop.turn(0.05 if channel.wants_write else 0.0)
+        if not channel.wants_write:
+            channel.send_batch(worker, batch_of(number, point), number)
+            number += 1
     while channel.wants_write:
-        channel.hear()
-        channel.flush()
-    channel.end_sending()
+        loop.turn(0.05)
+    channel.say_goodbye()
     while channel.wants_write:
-        channel.flush()
+        loop.turn(0.05)
 
 
 def forked(body: Callable[[], None]) -> int:
@@ -137,15 +157,6 @@ def forked(body: Callable[[], None]) -> int:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
-
-
-def read_until_gone(channel: RingChannel, got: list[int]) -> bool:
-    """One look; True when the peer has ended or died."""
-    try:
-        got += [frame.value for frame in channel.receive()]
-    except PeerGone:
-        return True
-    return False
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -162,24 +173,24 @@ def test_a_producer_killed_on_its_way_to_the_next_ring_loses_nothing(point: str)
             produce(pairs[worker][1], worker, ledger, point if worker == VICTIM else "")
 
         children = {worker: forked(lambda worker=worker: life(worker)) for worker in pairs}  # type: ignore[misc]
-        inbox = Inbox(RingSegment(SMALL), 0, 1, NEVER)
+        inbox, loop, heard = Inbox(RingSegment(SMALL), 0, 1 + HEALTHY, NEVER), Loop(), Heard()
         channels = {}
         for worker, (ours, theirs) in pairs.items():
             theirs.close()
-            channels[worker] = inbox.connect(ours, worker)
-        got: dict[int, list[int]] = {worker: [] for worker in channels}
-        going = set(channels)
-        while going:
-            if inbox.segment.capacity == SMALL and sum(map(len, got.values())) > 5 + 7 * turn:
+            channels[worker] = met(inbox, ours, worker)
+        for channel in channels.values():
+            channel.register(loop, heard)
+        while heard.departed < set(channels):
+            if inbox.segment.capacity == SMALL and sum(map(len, heard.numbers.values())) > 5 + 7 * turn:
                 inbox._grow(LARGE, Traffic())
-            select.select([inbox.fileno()], [], [], 0.05)
-            going -= {worker for worker in going if read_until_gone(channels[worker], got[worker])}
+            loop.turn(0.05)
         codes = {worker: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for worker, child in children.items()}
         assert codes == {VICTIM: -signal.SIGKILL, HEALTHY: 0}
-        assert got == {worker: list(range(ledger[worker])) for worker in channels}
+        assert heard.numbers == {worker: list(range(ledger[worker])) for worker in channels}
         assert ledger[HEALTHY] == FRAMES
         inbox.look()
         assert inbox._before is None
         for channel in channels.values():
             channel.close()
         inbox.close()
+        loop.close()

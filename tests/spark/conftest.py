@@ -25,11 +25,12 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def spark(request: pytest.FixtureRequest, own_temporary_folder: None) -> Iterator[SparkSession]:
     """A session with eight or four slots; pytest runs all tests of one master before it makes the next."""
     # Short-lived JVMs: the optimising compiler would cost more than it brings. Slots are a number, cores are not: SQL
-    # gets the partitions of a small machine.
+    # gets the partitions of a small machine. Without that compiler 48 MB are set aside for code, which these many
+    # queries fill.
     session = local_session(
         request.param,
         config={"spark.default.parallelism": "4"},
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        java_options="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     )
     yield session
     session.stop()

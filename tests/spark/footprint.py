@@ -8,8 +8,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from penstock.deploy.private_folder import PREFIX
-from penstock.deploy.rendezvous import wait_until
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.session.private_folder import PREFIX
 
 
 class Footprint:
@@ -28,25 +28,39 @@ class Footprint:
         held |= {f"folder {path}" for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")}
         for pid in [os.getpid(), *python_workers()]:
             held |= {f"listening {pid} {port}" for port in _listening(pid)}
-            held |= {f"segment {pid} {link}" for link in _open_files(pid) if "memfd:penstock" in link}
+            held |= {f"segment {pid} {link}" for link in open_files(pid) if "memfd:penstock" in link}
         return held
 
 
 def python_workers() -> list[int]:
     """Processes below this one that PySpark's daemons have forked; the daemons themselves are Spark's own affair."""
-    parent_of: dict[int, int] = {}
-    daemons_and_workers: set[int] = set()
+    parents = _parents()
+    daemons_and_workers = {
+        process for process in below(os.getpid()) if b"penstock.deploy.worker.daemon" in words(process)
+    }
+    return [process for process in daemons_and_workers if parents.get(process) in daemons_and_workers]
+
+
+def below(ancestor: int) -> list[int]:
+    """Children of a process, their children, and so on."""
+    parents = _parents()
+    return [process for process in parents if _is_below(process, ancestor, parents)]
+
+
+def _parents() -> dict[int, int]:
+    found: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent_of[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if b"penstock.deploy.daemon" in words:
-                daemons_and_workers.add(int(entry.name))
-    workers = [process for process in daemons_and_workers if parent_of[process] in daemons_and_workers]
-    return [process for process in workers if _is_below(process, os.getpid(), parent_of)]
+            with contextlib.suppress(OSError):
+                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def words(pid: int) -> list[bytes]:
+    """The command line of a process; none of one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return []
 
 
 def _is_below(process: int, ancestor: int, parent_of: dict[int, int]) -> bool:
@@ -57,7 +71,7 @@ def _is_below(process: int, ancestor: int, parent_of: dict[int, int]) -> bool:
     return False
 
 
-def _open_files(pid: int) -> set[str]:
+def open_files(pid: int) -> set[str]:
     """What a process's descriptors lead to."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
@@ -69,7 +83,7 @@ def _open_files(pid: int) -> set[str]:
 
 def _listening(pid: int) -> set[int]:
     """Ports on which a process listens."""
-    sockets = _open_files(pid)
+    sockets = open_files(pid)
     try:
         lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     except OSError:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -15,9 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.flow import io
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.flow.stream import DataStream
-from penstock.flow.topology import Topology
+from penstock.jobs import Topology
 from penstock.model.plan import Plan, Slot
-from penstock.oracle import row_differences
+from penstock.run.columns.kernels import Row
+from penstock.run.operators.state.keyed_state import KeyState
+from penstock.run.operators.state.process import Emit, Stateful, Timers
+from penstock_lab.same_rows import row_differences
 
 SCHEMA = parse_schema(
     "n bigint not null, key string, number bigint, amount double, price decimal(10,2), flag boolean, line string, "
@@ -144,7 +148,7 @@ class Questions:
             rows_max=self.case.rows_max,
             transport=self.case.transport,
             take_last_slot=True,
-            **self._placing(),
+            **placing(self.topology, self.case.workers, self.case.seed),
         )
         faults = {}
         for name, sql in self.expected.items():
@@ -156,16 +160,50 @@ class Questions:
                 faults[name] = differences
         assert not faults, "\n".join(f"{name}: {line}" for name, lines in faults.items() for line in lines)
 
-    def _placing(self) -> dict[str, object]:
-        """A plan drawn at random; a DataFrame's readers are where Spark put them, so there a scheduler decides."""
-        flow = self.topology.build()
-        if any(operator.one_per_worker for operator in flow.operators):
-            return {"scheduler": "even", "workers": self.case.workers, "seed": self.case.seed}
-        rng = random.Random(self.case.seed)
-        ids = [f"{operator.name}/{i}" for operator in flow.operators for i in range(operator.tasks)]
-        assignment = {task: Slot("anywhere", rng.randrange(self.case.workers)) for task in ids}
-        return {"plan": Plan("random", self.case.seed, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)}
 
+def placing(topology: Topology, workers: int, seed: int) -> dict[str, object]:
+    """A plan drawn at random; a DataFrame's readers are where Spark put them, so there a scheduler decides."""
+    flow = topology.build()
+    if any(operator.one_per_worker for operator in flow.operators):
+        return {"scheduler": "even", "workers": workers, "seed": seed}
+    rng = random.Random(seed)
+    ids = [f"{operator.name}/{i}" for operator in flow.operators for i in range(operator.tasks)]
+    assignment = {task: Slot("anywhere", rng.randrange(workers)) for task in ids}
+    return {"plan": Plan("random", seed, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)}
+
+
+GAP = timedelta(seconds=4, microseconds=500)  # never exactly the time between two rows: edges are another question
+
+
+class Sessions(Stateful):
+    """Visits that end when a key has been silent for the gap; rows may come in any order within the lateness."""
+
+    schema = "session_start timestamp, session_end timestamp, key string, rows bigint"
+
+    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        if row.time is None:
+            return
+        start, end, rows = row.time, row.time + GAP, 1
+        apart = []
+        for other_start, other_end, other_rows in state.get("open", []):
+            if other_start < end and start < other_end:
+                start, end, rows = min(start, other_start), max(end, other_end), rows + other_rows
+            else:
+                apart.append((other_start, other_end, other_rows))
+        state["open"] = [*apart, (start, end, rows)]
+        timers.at(end)
+
+    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
+        for start, end, rows in state.get("open", []):
+            if end <= time:
+                emit((start, end, key, rows))
+        state["open"] = [session for session in state.get("open", []) if session[1] > time]
+
+
+SESSIONS_SQL = (
+    "select session_window.start as session_start, session_window.end as session_end, key, count(*) as rows "
+    "from {} where time is not null group by session_window(time, '4 seconds 500 microseconds'), key"
+)
 
 # The rows are few and the questions many: one partition, and no code generated, compiled and used once.
 QUICK_SQL = {

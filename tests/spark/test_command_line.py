@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from penstock.apps import routes
 from penstock.apps.trips import Trips
-from penstock.oracle import row_differences
+from penstock_lab.same_rows import row_differences
 
 SECONDS_MAX = 240  # of a program that hangs
 USER_FILE = """
@@ -29,11 +29,17 @@ ENDLESS.source("ticks", ps.io.rate(10)).sink("out", ps.io.collect())
 BOUNDED = ps.Topology("bounded")
 BOUNDED.source("ticks", ps.io.rate(1000, rows=10)).sink("out", ps.io.collect())
 
-SIDES = ps.Topology("sides")
-ticks = SIDES.source("ticks", ps.io.rate(1000, rows=10))
-even = ticks.map(lambda row: (10 // (row.value % 2),), "tens bigint", on_error="quarantine")
-even.sink("good", ps.io.collect())
-even.errors.sink("bad", ps.io.collect())
+def sides():
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()  # the one that --master names
+    frame = spark.range(10).selectExpr("id as value", f"'{spark.sparkContext.master}' as master")
+    top = ps.Topology("sides")
+    ticks = top.source("ticks", ps.io.dataframe(frame))
+    even = ticks.map(lambda row: (10 // (row.value % 2), row.master), "tens bigint, on string", on_error="quarantine")
+    even.sink("good", ps.io.collect())
+    even.errors.sink("bad", ps.io.collect())
+    return top
 
 def no_sink():
     top = ps.Topology("half")
@@ -148,11 +154,11 @@ def test_its_profile_fits_the_graph_of_that_name(main_job: MainJob) -> None:
 
 
 def test_a_job_with_several_sinks_shows_and_writes_each(user_folder: Path) -> None:
-    words = ("run", "mine.py:SIDES", "--output", "both", "--format", "json")
+    words = ("run", "mine.py:sides", "--master", "local[3]", "--output", "both", "--format", "json")
     done = penstock(*words, folder=user_folder)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert [row["tens"] for row in rows["good"]] == [10] * 5
+    assert [(row["tens"], row["on"]) for row in rows["good"]] == [(10, "local[3]")] * 5
     assert all("ZeroDivisionError" in row["error"] for row in rows["bad"])
     assert pq.read_table(user_folder / "both" / "good").num_rows == 5
     assert pq.read_table(user_folder / "both" / "bad").num_rows == 5

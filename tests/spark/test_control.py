@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import select
 import threading
 from collections.abc import Iterator
@@ -9,15 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import flight
 
-from penstock.deploy.control import METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
-from penstock.deploy.messages import HEADER, REPORT_BYTES_MAX, Fault, Hello, encode, encode_deployment, proof
-from penstock.deploy.rendezvous import ControlServer, wait_until
-from penstock.run.links import WorkerPlace
-from penstock.run.worker import Cancelled, Deployment
+from penstock.deploy.driver.rendezvous import ControlServer, wait_until
+from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode_deployment
+from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
+from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.worker.control import METRICS_ASIDE, METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
+from penstock.run.engine.meters import TABLES, Meters, TaskTime
+from penstock.run.engine.worker import Cancelled, Deployment
+from penstock.run.transport.links import WorkerPlace
 
-KEY = bytes(range(32))
+TICKET = bytes(range(32))
 HELLO = Hello(0, 1, "x", "127.0.0.1", 1, 2, 3, "b", "i", "3.11", "26", 1000.0)
 BATCH = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 ORDERS = encode_deployment(Deployment("j", (WorkerPlace(0, "n1", "127.0.0.1", 1),), {"a/0": 0}))
@@ -30,81 +34,137 @@ def taken() -> list[Any]:
 
 @pytest.fixture
 def server(taken: list[Any]) -> Iterator[ControlServer]:
-    made = ControlServer("127.0.0.1", KEY, 2, lambda *row: taken.append(row))
+    made = ControlServer("127.0.0.1", TICKET, 2, lambda *row: taken.append(row))
     yield made
     made.end()
 
 
 @pytest.fixture
 def line(server: ControlServer) -> Iterator[DriverLine]:
-    made = DriverLine(f"grpc://127.0.0.1:{server.port}", KEY, 0)
+    """A worker that has been sent to work."""
+    made = arrived(server, HELLO)
     yield made
     made.done("finished")
     made.close()
 
 
-def call(server: ControlServer, header: str, body: bytes = b"{}", action: str = "hello") -> None:
-    with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
-        options = flight.FlightCallOptions(timeout=10, headers=[(HEADER.encode(), header.encode())])
-        list(client.do_action(flight.Action(action, body), options))
+def arrived(server: ControlServer, hello: Hello) -> DriverLine:
+    made = caller(server, hello.worker)
+    publisher = threading.Thread(
+        target=lambda: wait_until(lambda: hello.worker in server.roll.hellos, 10) and server.roll.publish(ORDERS)
+    )
+    publisher.start()
+    assert made.hello(hello) is not None
+    publisher.join()
+    return made
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "nonsense",
-        proof(bytes(32), 0, "talk", "action", 1),
-        proof(KEY, 0, "talk", "put", 1),
-        proof(KEY, 9, "talk", "action", 1),
-    ],
-    ids=["none", "nonsense", "other key", "other method", "no such worker"],
-)
-def test_strangers_are_refused(server: ControlServer, header: str) -> None:
-    with pytest.raises(flight.FlightUnauthenticatedError):
-        call(server, header)
-    assert not server.roll.hellos
+def caller(server: ControlServer, worker: int = 0) -> DriverLine:
+    return DriverLine(f"tcp://127.0.0.1:{server.port}", TICKET, worker)
 
 
-def test_a_recorded_call_cannot_be_played_back(server: ControlServer) -> None:
-    header, body = proof(KEY, 0, "talk", "action", 1), encode({"status": "finished"})
-    call(server, header, body, "done")
-    with pytest.raises(flight.FlightUnauthenticatedError):
-        call(server, header, body, "done")
+@pytest.mark.parametrize("lane", ["poll", "data"])
+def test_the_ticket_alone_opens_nothing_but_hello(server: ControlServer, line: DriverLine, lane: str) -> None:
+    with pytest.raises(LineBroken):
+        open_line(("127.0.0.1", server.port), TICKET, 0, lane, 10)
 
 
-def test_other_doors_of_flight_are_shut(server: ControlServer) -> None:
-    client = flight.FlightClient(f"grpc://127.0.0.1:{server.port}")
-    with client, pytest.raises(flight.FlightUnauthenticatedError):
-        list(client.list_flights())
+def test_a_forged_row_of_a_stranger_with_the_ticket_is_not_taken(server: ControlServer, taken: list[Any]) -> None:
+    stranger = open_line(("127.0.0.1", server.port), TICKET, 1, "talk", 10)
+    stranger.send(METRICS, b"rows")
+    with pytest.raises(ConnectionError):
+        stranger.receive({WORDS: 100})
+    stranger.close()
+    assert taken == []
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"[]", b"not json", b"{}", b'{"worker": 0, "surprise": 1}', b'{"x":"' + b"a" * REPORT_BYTES_MAX + b'"}'],
-    ids=["list", "no json", "empty", "unknown", "huge"],
+    [b"[]", b"not json", b"{}", b'{"call": "hello", "surprise": 1}', b'{"call": "done", "status": "finished"}'],
+    ids=["list", "no json", "empty", "unknown", "before hello"],
 )
-def test_malformed_messages_are_refused(server: ControlServer, body: bytes) -> None:
-    with pytest.raises(flight.FlightServerError, match="malformed"):
-        call(server, proof(KEY, 0, "talk", "action", 1), body, "hello")
+def test_malformed_calls_are_refused(server: ControlServer, body: bytes) -> None:
+    worker = open_line(("127.0.0.1", server.port), TICKET, 0, "talk", 10)
+    worker.send(WORDS, body)
+    assert "malformed" in decode(worker.receive({WORDS: 1000})[1])["refused"]
+    worker.close()
     assert not server.roll.hellos
+    assert not server.roll.statuses
 
 
-def test_hello_waits_for_orders(server: ControlServer, line: DriverLine) -> None:
-    publisher = threading.Thread(
-        target=lambda: wait_until(lambda: bool(server.roll.hellos), 10) and server.roll.publish(ORDERS)
-    )
-    publisher.start()
-    deployment = line.hello(HELLO)
-    publisher.join()
-    assert deployment is not None
-    assert deployment.worker_of == {"a/0": 0}
+def test_a_long_call_is_refused_by_its_length_before_it_is_read(server: ControlServer) -> None:
+    worker = open_line(("127.0.0.1", server.port), TICKET, 0, "talk", 10)
+    worker.connection.sendall(worker._out.head(WORDS, REPORT_BYTES_MAX + 1))  # and nothing else
+    with pytest.raises(ConnectionError):
+        worker.receive({WORDS: 1000})
+    worker.close()
+
+
+# -- who may say hello -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_process_with_the_same_number_fails_the_job_loudly(server: ControlServer, line: DriverLine) -> None:
+    stranger = caller(server)
+    with pytest.raises(DriverGone, match="look for a stranger on the network"):
+        stranger.hello(dataclasses.replace(HELLO, pid=666))
+    stranger.close()
+    (fault,) = server.roll.faults
+    assert fault.message.startswith("process 666 of executor x says that it is worker 0, but process 2 of executor x")
+    assert server.roll.ending
     assert server.roll.hellos == {0: HELLO}
 
 
-def test_a_worker_that_comes_too_late_is_sent_home(server: ControlServer, line: DriverLine) -> None:
+def test_a_second_hello_of_the_same_process_is_refused_and_harmless(server: ControlServer, line: DriverLine) -> None:
+    again = caller(server)
+    with pytest.raises(DriverGone, match="said hello twice"):
+        again.hello(HELLO)
+    again.close()
+    assert not server.roll.ending
+
+
+def test_an_attempt_that_spark_starts_anew_takes_the_place_of_the_one_before(server: ControlServer) -> None:
+    anew = dataclasses.replace(HELLO, pid=7, attempt=1)
+    assert server.roll.hello(HELLO) == {}
+    assert server.roll.hello(anew) == {}
+    assert server.roll.orders(HELLO, 0) == {"end": True}
+    assert server.roll.orders(anew, 0) == {"wait": True}
+
+
+def test_a_worker_that_comes_back_after_the_work_began_ends_the_job(server: ControlServer, line: DriverLine) -> None:
+    anew = caller(server)
+    assert anew.hello(dataclasses.replace(HELLO, pid=7, attempt=1)) is None
+    anew.done("cancelled")
+    anew.close()
+    assert (
+        "process 2 of executor x died at work and Spark started it again as process 7" in server.roll.faults[0].message
+    )
+    assert server.roll.statuses == {}
+
+
+# -- what workers do ---------------------------------------------------------------------------------------------------
+
+
+def test_hello_waits_for_orders_and_brings_keys_that_the_ticket_does_not_tell(server: ControlServer) -> None:
+    first, second = arrived(server, HELLO), arrived(server, dataclasses.replace(HELLO, worker=1))
+    assert first.data_key == second.data_key == server.data_key(0) != server.data_key(1)
+    assert len({TICKET, first.data_key, first._key, second._key}) == 4
+    for worker in (first, second):
+        worker.close()
+
+
+def test_a_worker_that_comes_too_late_is_sent_home(server: ControlServer) -> None:
     server.roll.command("cancel")
-    assert line.hello(HELLO) is None
+    late = caller(server)
+    assert late.hello(HELLO) is None
+    late.close()
+
+
+def test_a_driver_without_the_ticket_is_found_out(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.deploy.worker.control.OPENINGS_MAX", 1)
+    misled = DriverLine(f"tcp://127.0.0.1:{server.port}", bytes(32), 0)
+    with pytest.raises(DriverGone, match="did not let worker 0 in"):
+        misled.hello(HELLO)
+    misled.close()
 
 
 def test_a_command_wakes_the_loop(server: ControlServer, line: DriverLine) -> None:
@@ -135,11 +195,38 @@ def test_metrics_behind_many_results_are_late_but_not_lost(
     line.flush()
     # Results and metrics are two streams, so which of them arrives first is open.
     assert sorted(kind for _, kind, _, _ in taken) == ["metrics"] + ["results"] * METRICS_ROOM
-    assert line.metrics_dropped == 0
+
+
+def test_metrics_of_a_line_that_is_congested_for_long_are_joined_and_no_count_is_lost(
+    server: ControlServer, line: DriverLine, taken: list[Any]
+) -> None:
+    intervals, sums = 3 * METRICS_ASIDE, Sums()
+    for _ in range(METRICS_ROOM):
+        line.deliver("out", BATCH)  # nobody sends them yet
+    meters = Meters(0, "n1", ["count/0", "count/1"], [("count/0", "count/1")])
+    meters.start(0)
+    for i in range(1, intervals + 1):
+        meters.sent(0, 0, 5, 40)
+        late = [TaskTime(2, i), TaskTime()]  # two late rows an interval
+        line.metrics(meters.snapshot(i * 1_000_000, [(i, i), (0, 0)], [0, 0], late))
+        assert len(line._aside) <= METRICS_ASIDE
+    line.start()
+    line.flush()
+    for _, kind, name, batch in taken:
+        if kind == "metrics":
+            sums.add(name, batch.cast(TABLES[name]))
+    assert {task: counts["late"] for task, counts in sums.tasks.items()} == {"count/0": 2 * intervals, "count/1": 0}
+    assert {task: counts["interval_us"] for task, counts in sums.tasks.items()} == dict.fromkeys(
+        ("count/0", "count/1"), intervals * 1_000_000
+    )
+    assert sums.edges == {("count/0", "count/1"): {"tuples": 5 * intervals, "bytes": 40 * intervals}}
+    assert sums.newest["count/0"]["queue_batches"] == intervals
+    assert sums.watermarks_us == {"count/0": intervals}
+    assert (sums.began_us, sums.ended_us) == (0, intervals * 1_000_000)
 
 
 def test_a_full_queue_does_not_keep_the_sender_from_hearing_of_the_end(server: ControlServer) -> None:
-    line = DriverLine(f"grpc://127.0.0.1:{server.port}", KEY, 0)
+    line = caller(server)
     for _ in range(QUEUE_BATCHES):
         line.deliver("out", BATCH)  # nobody sends them
     heard: list[bool] = []
@@ -155,7 +242,7 @@ def test_a_full_queue_does_not_keep_the_sender_from_hearing_of_the_end(server: C
 
 def test_a_fault_of_one_worker_cancels_the_others(server: ControlServer, line: DriverLine) -> None:
     line.start()
-    other = DriverLine(f"grpc://127.0.0.1:{server.port}", KEY, 1)
+    other = arrived(server, dataclasses.replace(HELLO, worker=1))
     other.fault(Fault(1, "task", "boom"))
     other.close()
     assert select.select([line.fileno()], [], [], 10)[0]
@@ -172,3 +259,43 @@ def test_a_worker_cancels_itself_when_its_driver_is_gone(server: ControlServer, 
     assert "cancel" in line.commands()
     with pytest.raises((DriverGone, Cancelled)):
         line.deliver("out", BATCH)
+
+
+def test_a_driver_whose_disk_is_full_gives_up_with_its_reason() -> None:
+    def full(*row: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    server = ControlServer("127.0.0.1", TICKET, 1, full)
+    line = arrived(server, HELLO)
+    line.start()
+    line.deliver("out", BATCH)
+    with pytest.raises((DriverGone, Cancelled)):
+        line.flush()
+    assert server.roll.given_up == "[Errno 28] No space left on device"
+    assert server.roll.ending
+    line.close()
+    server.end()
+
+
+def test_rows_that_are_not_sealed_as_they_should_be_are_a_fault_with_its_reason(
+    server: ControlServer, line: DriverLine, taken: list[Any]
+) -> None:
+    data = open_line(("127.0.0.1", server.port), line._key, 0, "data", 10)
+    data.connection.sendall(bytes(100))
+    with pytest.raises(ConnectionError):
+        data.receive({WORDS: 10})
+    data.close()
+    assert [fault.message for fault in server.roll.faults] == [
+        "the driver could not take its rows: a message's head does not carry the seal of this line"
+    ]
+    assert taken == []
+
+
+def test_a_worker_whose_lane_for_pace_breaks_ends_instead_of_waiting(server: ControlServer, line: DriverLine) -> None:
+    line.start()
+    line.keep_pace({0: 1})
+    assert wait_until(lambda: "pace" in line._lines, 10)
+    line._lines["pace"].break_off()
+    line.keep_pace({0: 2})
+    assert select.select([line.fileno()], [], [], 10)[0]
+    assert line.commands() == ["cancel"]

@@ -11,21 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from footprint import Footprint
+from footprint import Footprint, below
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.deploy import Job, job, run_topology, start_topology
-from penstock.deploy.messages import Hello
-from penstock.deploy.private_folder import reap
-from penstock.deploy.rendezvous import wait_until
+from penstock.deploy import Job
+from penstock.deploy.driver import job
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.line.messages import Hello
+from penstock.deploy.session.private_folder import reap
 from penstock.errors import JobFailed
 from penstock.flow import io
 
 SCRIPT = """
 import sys
 import penstock as ps
-from penstock.deploy import local_session, start_topology
+from penstock.deploy import local_session
 
 def numbers(index, tasks):
     while True:
@@ -35,7 +36,7 @@ def numbers(index, tasks):
 spark = local_session("local[3]", java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 top = ps.Topology("endless")
 top.source("numbers", ps.io.generator(numbers, "n bigint", bounded=False)).sink("out", ps.io.collect(), tasks=1)
-job = start_topology(top, spark, scheduler="even", workers=2)
+job = top.start(spark, scheduler="even", workers=2)
 print(*[worker.pid for worker in job.workers], flush=True)
 job.wait()
 """
@@ -54,7 +55,7 @@ def test_a_worker_that_does_not_obey_is_killed_by_spark(
     monkeypatch.setattr(job, "OBEY_SECONDS", 0.2)
     top = ps.Topology("hangs")
     top.source("numbers", io.generator(hang, "n bigint")).sink("out", io.collect(), tasks=1)
-    hung = start_topology(top, spark, scheduler="even", workers=2)
+    hung = top.start(spark, scheduler="even", workers=2)
     assert wait_until(inside.exists, seconds=60)
     hung.cancel()
     assert hung.status == "cancelled"
@@ -71,7 +72,7 @@ def test_a_failure_on_a_frame_is_one_error_too(spark: SparkSession, footprint: F
     rows = top.source("rows", io.dataframe(spark.range(100_000)))
     rows.map(lambda row: (1 // (row.id - 5),), "n bigint", name="divide").sink("out", io.collect())
     with pytest.raises(JobFailed, match="ZeroDivisionError") as caught:
-        run_topology(top, spark, scheduler="even", workers=2)
+        top.run(spark, scheduler="even", workers=2)
     assert caught.value.operator == "divide"
     footprint.assert_gone()
 
@@ -96,3 +97,38 @@ def test_a_driver_that_goes_takes_everything_along(number: signal.Signals, tmp_p
             patch.setattr("tempfile.tempdir", str(tmp_path))
             reap()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock")] == []
+
+
+def test_a_killed_jvm_is_named_and_no_worker_is_blamed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("SPARK_HOME", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline()
+        (jvm,) = [pid for pid in below(driver.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+        os.kill(jvm, signal.SIGKILL)
+        _, said = driver.communicate(timeout=120)
+    assert f"JobFailed: topology 'endless': Spark's JVM ended (pid {jvm}, signal 9), and its workers with it" in said
+    assert "Py4J" not in said
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock")] == []
+
+
+def test_a_job_that_fails_leaves_no_part_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+
+    def numbers(index: int, tasks: int) -> Iterator[tuple[int] | None]:
+        if index == 0:
+            yield (1,)
+            return
+        while not list(written.glob("part-*")):  # the other task has finished
+            yield None
+        msg = "the second task fails"
+        raise ValueError(msg)
+
+    top = ps.Topology("halved")
+    top.source("numbers", io.generator(numbers, "n bigint"), tasks=2).sink("out", io.parquet(written))
+    with pytest.raises(JobFailed, match="the second task fails"):
+        top.run(spark, workers=2)
+    assert list(written.iterdir()) == []

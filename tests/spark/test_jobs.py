@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ import pytest
 from footprint import Footprint
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.deploy import Job, run_topology, start_topology
-from penstock.deploy.rendezvous import wait_until
+from penstock.deploy import Job
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots
 from penstock.flow import io
-from penstock.flow.topology import Topology
+from penstock.flow.windows import tumbling
+from penstock.jobs import Topology
 from penstock.model.plan import Plan, Slot
 
 LINES = [f"the quick {'lazy ' * (i % 3)}fox {i % 7}" for i in range(500)]
@@ -71,14 +74,14 @@ def rows_flow(job: Job) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_word_count_equals_a_counter(spark: SparkSession, workers: int) -> None:
-    assert as_counter(run_topology(words_topology(), spark, scheduler="even", workers=workers)) == EXPECTED
+    assert as_counter(words_topology().run(spark, scheduler="even", workers=workers)) == EXPECTED
 
 
 @pytest.mark.parametrize("transport", ["socket", "ring"])
 def test_workers_of_one_machine_use_the_transport_that_was_asked_for(
     spark: SparkSession, footprint: Footprint, transport: str
 ) -> None:
-    with start_topology(words_topology(), spark, scheduler="even", workers=3, transport=transport) as job:
+    with words_topology().start(spark, scheduler="even", workers=3, transport=transport) as job:
         assert as_counter(job.result) == EXPECTED
         links = job.metrics("links").to_pylist()
     assert {row["transport"] for row in links} == {transport}
@@ -88,11 +91,11 @@ def test_workers_of_one_machine_use_the_transport_that_was_asked_for(
 
 def test_an_unknown_transport_is_refused_before_anything_starts(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="unknown transport 'shm'; known: auto, socket, ring"):
-        start_topology(words_topology(), spark, transport="shm")
+        words_topology().start(spark, transport="shm")
 
 
 def test_two_executors_are_two_nodes(spark: SparkSession) -> None:
-    with start_topology(words_topology(), spark, scheduler="even", workers=3) as job:
+    with words_topology().start(spark, scheduler="even", workers=3) as job:
         job.wait()
         assert job.plan is not None
         nodes = {slot.node for slot in job.plan.assignment.values()}
@@ -102,7 +105,7 @@ def test_two_executors_are_two_nodes(spark: SparkSession) -> None:
 
 def test_a_frame_goes_in_and_out(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(line,) for line in LINES], "line string")
-    out = run_topology(frame_topology(frame), spark, scheduler="even", workers=2)
+    out = frame_topology(frame).run(spark, scheduler="even", workers=2)
     assert as_counter(out) == EXPECTED
     out.show()
     assert len(out.take(3)) == 3
@@ -114,7 +117,7 @@ def test_a_frame_goes_in_and_out(spark: SparkSession) -> None:
 def test_an_empty_frame_gives_an_empty_frame(spark: SparkSession, optimised_away: bool) -> None:
     frame = spark.createDataFrame([("a b",)], "line string")
     empty = frame.where("false") if optimised_away else frame.where("length(line) > 100")
-    out = run_topology(frame_topology(empty), spark, scheduler="even", workers=2)
+    out = frame_topology(empty).run(spark, scheduler="even", workers=2)
     assert out.collect() == []
     assert [(field.name, field.dataType.simpleString()) for field in out.schema] == [
         ("word", "string"),
@@ -132,7 +135,7 @@ def test_several_frames_go_in(spark: SparkSession) -> None:
     ids.filter(lambda row: row.id % 2 == 0).sink("even", io.collect())
     ids.union(top.source("none", io.dataframe(none))).sink("all", io.collect())
     top.source("again", io.dataframe(numbers)).key_by("id").count().sink("twice", io.collect())
-    out = run_topology(top, spark, scheduler="even", workers=2)
+    out = top.run(spark, scheduler="even", workers=2)
     assert as_counter(out["words"]) == EXPECTED
     assert sorted(row.id for row in out["even"].collect()) == list(range(0, 5000, 2))
     assert sorted(row.id for row in out["all"].collect()) == list(range(5000))
@@ -143,7 +146,7 @@ def test_several_frames_may_all_be_empty(spark: SparkSession) -> None:
     top = Topology("nothing")
     a = top.source("a", io.dataframe(spark.range(3).where("false")))
     a.union(top.source("b", io.dataframe(spark.range(3).where("id > 5")))).sink("out", io.collect())
-    assert run_topology(top, spark, scheduler="even", workers=2).collect() == []
+    assert top.run(spark, scheduler="even", workers=2).collect() == []
 
 
 def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) -> None:
@@ -151,7 +154,7 @@ def test_several_sinks_give_several_frames(spark: SparkSession, tmp_path: Path) 
     lines = top.source("lines", io.generator(lines_of, "line string"))
     lines.sink("all", io.collect())
     lines.filter(lambda row: "lazy" in row.line).sink("lazy", io.parquet(str(tmp_path / "lazy")))
-    out = run_topology(top, spark, scheduler="even", workers=2)
+    out = top.run(spark, scheduler="even", workers=2)
     assert {name: frame.count() for name, frame in out.items()} == {
         "all": len(LINES),
         "lazy": sum("lazy" in line for line in LINES),
@@ -165,35 +168,35 @@ def test_the_workers_of_a_job_that_has_just_started_count_as_busy(spark: SparkSe
         top.source("ticks", io.rate(100)).sink("out", io.discard(), tasks=2)
         return top
 
-    with start_topology(endless("first"), spark, workers=2) as first:
+    with endless("first").start(spark, workers=2) as first:
         with pytest.raises(NotEnoughSlots, match="busy with job 'first'"):
-            start_topology(endless("second"), spark, workers=2)
+            endless("second").start(spark, workers=2)
         first.cancel()
-    start_topology(endless("third"), spark, workers=2).cancel()  # its slots are free again
+    endless("third").start(spark, workers=2).cancel()  # its slots are free again
     footprint.assert_gone()
 
 
 def test_too_few_slots_is_said_at_once(spark: SparkSession) -> None:
     slots = slots_of(spark)
     with pytest.raises(NotEnoughSlots) as caught:
-        run_topology(words_topology(3), spark, scheduler="even", workers=slots)
+        words_topology(3).run(spark, scheduler="even", workers=slots)
     needs = f"needs {slots} workers but master {spark.sparkContext.master!r} offers {slots} slots"
     assert str(caught.value) == (
         f"topology 'words' {needs} and one stays free for other queries; "
         f"take a master with {slots + 1} slots or more, ask for at most {slots - 1} workers, "
-        "or give run or start take_last_slot=True in Python"
+        "or let it take the last slot: take_last_slot=True in Python, --take-last-slot of the command"
     )
 
 
 def test_the_last_slot_is_taken_when_asked_for(spark: SparkSession) -> None:
     options = {"scheduler": "even", "workers": slots_of(spark), "take_last_slot": True}
-    with start_topology(words_topology(3), spark, **options) as job:  # type: ignore[arg-type]
+    with words_topology(3).start(spark, **options) as job:  # type: ignore[arg-type]
         assert as_counter(job.result) == EXPECTED
         assert "takes the last free slot" in job.notes[0]
 
 
 def test_another_query_runs_while_a_job_runs_and_stop_drains(spark: SparkSession, footprint: Footprint) -> None:
-    with start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1) as job:
+    with endless_topology().start(spark, scheduler="even", workers=3, interval_s=0.1) as job:
         assert job.status == "running"
         assert spark.range(1000).selectExpr("sum(id) as s").first()["s"] == 499500
         assert wait_until(lambda: rows_flow(job), seconds=60)
@@ -208,7 +211,7 @@ def test_another_query_runs_while_a_job_runs_and_stop_drains(spark: SparkSession
 
 
 def test_cancel_leaves_nothing(spark: SparkSession, footprint: Footprint) -> None:
-    job = start_topology(endless_topology(), spark, scheduler="even", workers=3, interval_s=0.1)
+    job = endless_topology().start(spark, scheduler="even", workers=3, interval_s=0.1)
     assert wait_until(lambda: rows_flow(job), seconds=60)
     job.cancel()
     assert job.status == "cancelled"
@@ -232,7 +235,7 @@ def test_a_user_exception_is_one_error_that_names_everything(
     numbers.map(break_on_seven, "m bigint", name="mapped", tasks=2).sink("out", io.collect())
     with (
         pytest.raises(JobFailed, match="seventy is too much") as caught,
-        start_topology(top, spark, scheduler="even", workers=3) as job,
+        top.start(spark, scheduler="even", workers=3) as job,
     ):
         job.wait(60)
     error = caught.value
@@ -241,7 +244,12 @@ def test_a_user_exception_is_one_error_that_names_everything(
     assert error.worker in {0, 1, 2}
     assert error.node in {"n1", "n2"}
     assert "break_on_seven" in error.user_traceback
-    assert f"{kind.__name__}: seventy" in str(error)
+    assert (
+        f"{kind.__name__}: seventy is too much (test_jobs.py:{break_on_seven.__code__.co_firstlineno + 3} in "
+        in str(error)
+    )
+    assert error.__notes__ == [error.user_traceback.rstrip()], "Python and notebooks print it below the message"
+    assert (error.__cause__, error.__context__) == (None, None), "nothing of Spark's is printed with it"
     assert "n=70" in str(error) or "'n': 70" in str(error) or "n: 70" in str(error)
     footprint.assert_gone()
 
@@ -249,7 +257,7 @@ def test_a_user_exception_is_one_error_that_names_everything(
 @pytest.mark.parametrize("transport", ["socket", "ring"])
 def test_a_killed_worker_is_named(spark: SparkSession, footprint: Footprint, transport: str) -> None:
     options = {"scheduler": "even", "workers": 3, "interval_s": 0.1, "transport": transport}
-    with start_topology(endless_topology(), spark, **options) as job:  # type: ignore[arg-type] # each is what it names
+    with endless_topology().start(spark, **options) as job:  # type: ignore[arg-type] # each is what it names
         assert wait_until(lambda: rows_flow(job), seconds=60)
         victim = job.workers[1]
         os.kill(victim.pid, signal.SIGKILL)
@@ -257,11 +265,11 @@ def test_a_killed_worker_is_named(spark: SparkSession, footprint: Footprint, tra
             job.wait(60)
     assert job.status == "failed"
     footprint.assert_gone()
-    assert as_counter(run_topology(words_topology(), spark, scheduler="even", workers=3)) == EXPECTED
+    assert as_counter(words_topology().run(spark, scheduler="even", workers=3)) == EXPECTED
 
 
 def test_the_metric_log_says_where_every_task_ran(spark: SparkSession, tmp_path: Path) -> None:
-    with start_topology(words_topology(), spark, scheduler="even", workers=3, metrics=str(tmp_path)) as job:
+    with words_topology().start(spark, scheduler="even", workers=3, metrics=str(tmp_path)) as job:
         job.wait()
         worker_of = dict(job.worker_of)
     tasks = pq.read_table(tmp_path / "tasks").to_pylist()
@@ -271,20 +279,47 @@ def test_the_metric_log_says_where_every_task_ran(spark: SparkSession, tmp_path:
     assert sum(row["tuples"] for row in edges if row["source"].startswith("split")) > 0
 
 
-def test_a_metric_log_that_cannot_be_written_is_an_error_and_no_silence(spark: SparkSession, tmp_path: Path) -> None:
-    with start_topology(endless_topology(), spark, scheduler="even", workers=2, metrics=str(tmp_path)) as job:
+def test_a_metric_log_that_cannot_be_written_costs_no_result_and_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"scheduler": "even", "workers": 2, "interval_s": 0.1}
+    with endless_topology().start(spark, metrics=str(tmp_path), **options) as job:
         for table in tmp_path.iterdir():
             table.rmdir()  # nothing is written before the first flush, ten seconds away
-        with pytest.raises(JobFailed, match="its metric log could not be written"):
-            job.stop()
+        assert wait_until(lambda: rows_flow(job), seconds=60)
+        assert job.stop().count() > 0
+    assert job.status == "finished"
+    assert [note for note in job.notes if note.startswith("metric log stopped: ")]
+
+
+class FullFolder(PrivateFolder):
+    """A folder in which every write finds no space, whether workers write there or the driver does."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        (self.path / "sink-0").mkdir()
+        for name in ("0.arrow", *(f"sink-0/part-{worker:05d}.parquet" for worker in range(2))):
+            (self.path / name).symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize("over_the_line", [False, True])
+def test_a_full_disk_fails_the_job_in_one_line_and_leaves_nothing(
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, over_the_line: bool
+) -> None:
+    monkeypatch.setattr("penstock.deploy.results.dataframes.PrivateFolder", FullFolder)
+    if over_the_line:
+        monkeypatch.setattr("penstock.deploy.results.dataframes.fits_parquet", lambda schema: False)
+    job = words_topology().start(spark, scheduler="even", workers=2)
+    with pytest.raises(JobFailed, match=r"its results could not be kept: .*No space left on device.*; free room in"):
+        job.wait(60)
     assert job.status == "failed"
+    job.cancel()
+    footprint.assert_gone()
 
 
 def test_a_plan_is_followed_and_spare_workers_go_home(spark: SparkSession) -> None:
     tasks = [f"{operator.name}/{i}" for operator in words_topology().build().operators for i in range(operator.tasks)]
     assignment = {task: Slot("elsewhere", i % 2) for i, task in enumerate(tasks)}
     plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)
-    with start_topology(words_topology(), spark, plan=plan) as job:
+    with words_topology().start(spark, plan=plan) as job:
         assert as_counter(job.result) == EXPECTED
         # Where all slots are alike no spare worker is needed to fit the plan's shape.
         assert len(job.workers) == (3 if "cluster" in spark.sparkContext.master else 2)
@@ -296,7 +331,7 @@ def test_a_plan_is_followed_and_spare_workers_go_home(spark: SparkSession) -> No
 def test_a_job_on_a_frame_stops_before_its_input_ends(spark: SparkSession) -> None:
     top = Topology("frame")
     top.source("rows", io.dataframe(spark.range(200_000))).sink("out", io.collect())
-    with start_topology(top, spark, scheduler="even", workers=2, interval_s=0.1) as job:
+    with top.start(spark, scheduler="even", workers=2, interval_s=0.1) as job:
         rows = job.stop().count()
     assert rows <= 200_000
     assert job.status == "finished"
@@ -304,4 +339,59 @@ def test_a_job_on_a_frame_stops_before_its_input_ends(spark: SparkSession) -> No
 
 def test_a_job_that_never_ends_is_not_run(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="source 'numbers' does not; use start"):
-        run_topology(endless_topology(), spark)
+        endless_topology().run(spark)
+
+
+def test_sources_on_two_workers_keep_pace_through_the_driver(spark: SparkSession) -> None:
+    """Both sides of a join have more rows than one may be ahead; they arrive whole, so nobody is held for ever."""
+    rows = 400_000  # above pace.ROWS_AHEAD_MAX
+
+    def numbers(task: int, tasks: int) -> Iterator[pa.RecordBatch]:
+        for at in range(0, rows, 4096):
+            n = pa.array(range(at, min(at + 4096, rows)), pa.int64())
+            yield pa.RecordBatch.from_arrays([n.cast(pa.timestamp("us", tz="UTC")), n], ["at", "n"])
+
+    top = Topology("pace")
+    a, b = (
+        top.source(name, io.generator(numbers, "at timestamp, n bigint")).event_time("at").select("at", "n")
+        for name in "ab"
+    )
+    counts = a.union(b).key_by("n").count(window=tumbling("1 second"))
+    counts.filter(lambda row: row["count"] != 2).sink("odd", io.collect())
+    tasks = ["a/0", "b/0", "select1/0", "select2/0", "union1/0", "count1/0", "filter1/0"]
+    workers = {"b/0": 1, "select2/0": 1}
+    assignment = {task: Slot("n1", workers.get(task, 0)) for task in tasks}
+    plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, assignment)
+    with top.start(spark, plan=plan) as job:
+        assert job.result.count() == 0
+        assert len(set(job.worker_of.values())) == 2
+
+
+@pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
+def test_stopping_says_which_worker_does_not_return(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, entered = str(tmp_path / "gate"), tmp_path / "entered"
+    os.mkfifo(gate)
+
+    def waits(row: object) -> bool:
+        entered.touch()
+        with open(gate) as pipe:  # until somebody opens its other end
+            return bool(pipe.read())
+
+    top = Topology("hangs")
+    top.source("numbers", io.generator(lambda task, tasks: [(1,)], "n bigint")).filter(waits, name="wait").sink(
+        "out", io.collect()
+    )
+    monkeypatch.setattr("penstock.deploy.driver.job.STOP_QUIET_SECONDS", 0.0)
+    with top.start(spark, scheduler="even", workers=1, interval_s=0.05) as job:
+        silent = job._log.silent_s
+        assert wait_until(lambda: entered.exists() and silent(0, job._working_since) > 0.2, seconds=60)
+        stopping = threading.Thread(target=job.stop)
+        stopping.start()
+        assert wait_until(lambda: bool(caplog.records), seconds=60)
+        Path(gate).write_text("on")
+        stopping.join(60)
+        assert job.result.count() == 1
+    (record,) = caplog.records
+    assert f"worker 0 (pid {job.workers[0].pid}, node 'n1'), which runs numbers/0, wait/0, has" in record.getMessage()

@@ -7,21 +7,20 @@ varies is the rows, the tasks, the workers, the plan and the size of batches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, example, given, settings
-from oracle_kit import LATENESS_S, Case, Questions, cases, quick_questions
+from oracle_kit import LATENESS_S, SESSIONS_SQL, Case, Questions, Sessions, cases, quick_questions
 from pyspark.sql import SparkSession
 
 from penstock.flow.stream import DataStream
 from penstock.flow.windows import sliding, tumbling
-from penstock.oracle import row_differences, same_rows
-from penstock.run.kernels import Row
-from penstock.run.operators.keyed_state import KeyState
-from penstock.run.operators.process import Emit, Stateful, Timers
+from penstock.run.columns.kernels import Row
+from penstock.run.operators.state.keyed_state import KeyState
+from penstock.run.operators.state.process import Emit, Stateful, Timers
+from penstock_lab.same_rows import row_differences, same_rows
 
 # Shrinking would run hundreds of jobs; the first failing case is small enough to read.
 few = settings(max_examples=4, phases=(Phase.explicit, Phase.generate))
@@ -153,12 +152,10 @@ NUMBERS = {
     for column in ("number", "amount", "price")
 }
 ORDERED = {f"{op}_{column}": f"{op}({column})" for op in ("min", "max") for column in ("line", "flag", "time")}
-# Spark rounds the average of decimals to a decimal; here it is a double.
-SQL_FOR = {"avg(price)": "avg(double(price))"}
 
 
 def in_sql(columns: dict[str, str]) -> str:
-    return ", ".join(f"{SQL_FOR.get(text, text)} as {name}" for name, text in columns.items())
+    return ", ".join(f"{text} as {name}" for name, text in columns.items())
 
 
 @one_session
@@ -258,32 +255,6 @@ WINDOWS = {
     "uneven": (sliding("25 seconds", "10 seconds"), "window(time, '25 seconds', '10 seconds')"),
 }
 BOUNDS = "w.start as window_start, w.end as window_end"
-GAP = timedelta(seconds=4, microseconds=500)  # never exactly the time between two rows: edges are another question
-
-
-class Sessions(Stateful):
-    """Visits that end when a key has been silent for the gap; rows may come in any order within the lateness."""
-
-    schema = "session_start timestamp, session_end timestamp, key string, rows bigint"
-
-    def on_row(self, key: object, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:
-        if row.time is None:
-            return
-        start, end, rows = row.time, row.time + GAP, 1
-        apart = []
-        for other_start, other_end, other_rows in state.get("open", []):
-            if other_start < end and start < other_end:
-                start, end, rows = min(start, other_start), max(end, other_end), rows + other_rows
-            else:
-                apart.append((other_start, other_end, other_rows))
-        state["open"] = [*apart, (start, end, rows)]
-        timers.at(end)
-
-    def on_timer(self, key: object, time: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
-        for start, end, rows in state.get("open", []):
-            if end <= time:
-                emit((start, end, key, rows))
-        state["open"] = [session for session in state.get("open", []) if session[1] > time]
 
 
 @one_session
@@ -324,8 +295,7 @@ def test_event_time_windows(spark: SparkSession, case: Case) -> None:
     ask.ask(
         "sessions",
         rows.key_by("key").process(Sessions, tasks=tasks),
-        "select session_window.start as session_start, session_window.end as session_end, key, count(*) as rows "
-        "from rows where time is not null group by session_window(time, '4 seconds 500 microseconds'), key",
+        SESSIONS_SQL.format("rows"),
     )
     ask.check()
 

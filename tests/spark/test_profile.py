@@ -14,19 +14,22 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from footprint import Footprint
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from penstock.deploy import Job, build_profile, start_topology
-from penstock.deploy.rendezvous import wait_until
+from penstock.deploy import Job, build_profile
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.errors import InvalidInput
 from penstock.flow import io
-from penstock.flow.topology import Topology
+from penstock.jobs import Topology
 from penstock.model.files import read_profile, write_profile
 from penstock.model.profile import Profile
+from penstock.run.engine.meters import TABLES
 
 LINES = [f"w{i % 7} w{i % 3} end" for i in range(3000)]
 one_session = pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
@@ -119,6 +122,31 @@ def penstock(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @one_session
+def test_figures_that_cannot_be_and_files_that_cannot_be_read_are_told_in_one_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = MetricLog("aa", tmp_path / "log", "words")
+    row: dict[str, object] = dict.fromkeys(TABLES["tasks"].names, 1) | {
+        "node": "n1",
+        "task": "a/0",
+        "cpu_us": -5,
+        "idle": False,
+    }
+    log.take(0, "tasks", pa.RecordBatch.from_pylist([row], TABLES["tasks"]))
+    edge: dict[str, object] = dict.fromkeys(TABLES["edges"].names, 1) | {"source": "a/0", "target": "b/0"}
+    log.take(0, "edges", pa.RecordBatch.from_pylist([edge], TABLES["edges"]))
+    log.close()
+    with pytest.raises(InvalidInput, match=r"log is damaged: .*task 'a/0' has measured -5, and figures begin at 0"):
+        build_profile(spark, tmp_path / "log")
+    (file,) = (tmp_path / "log" / "edges").iterdir()
+    pq.write_table(pa.table({"other": [1]}), file)
+    with pytest.raises(InvalidInput, match="log is damaged") as caught:
+        build_profile(spark, tmp_path / "log")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+@one_session
 def test_the_verb_writes_it_and_place_accepts_it(measured: Measured) -> None:
     done = penstock("profile", "log", "-o", "told.json", "--format", "json", folder=measured.folder)
     assert done.returncode == 0, done.stderr
@@ -173,7 +201,7 @@ def measured_all(job: Job) -> bool:
 def test_a_job_tells_its_profile_and_a_new_plan_beside_its_own(spark: SparkSession, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     options = {"scheduler": "even", "workers": 3, "interval_s": 0.1, "metrics": log, "prometheus_port": 0}
-    with start_topology(endless_topology(), spark, **options) as job:  # type: ignore[arg-type]
+    with endless_topology().start(spark, **options) as job:  # type: ignore[arg-type]
         assert wait_until(lambda: measured_all(job), seconds=60)
         graph = endless_topology().build().graph()
         assert job.profile().validated(graph)
@@ -188,6 +216,8 @@ def test_a_job_tells_its_profile_and_a_new_plan_beside_its_own(spark: SparkSessi
         two_nodes = "cluster" in spark.sparkContext.master
         assert (replan.current.cost > 0) == two_nodes, "cost is bytes per second between nodes"
         assert job.status == "running", "comparing moves nothing"
+        assert "running: 3 workers, 6 tasks, " in repr(job)
+        assert "job.stop() drains it" in job._repr_html_()
         _look_at_page(job)
         url = job.prometheus_url
         job.stop()
@@ -222,7 +252,7 @@ def _look_at_page(job: Job) -> None:
 
 
 def test_a_job_that_has_measured_nothing_says_so(spark: SparkSession) -> None:
-    with start_topology(endless_topology(), spark, scheduler="even", workers=2, interval_s=1000.0) as job:
+    with endless_topology().start(spark, scheduler="even", workers=2, interval_s=1000.0) as job:
         with pytest.raises(InvalidInput, match=r"job 'words' has measured nothing .*interval of 1000 s"):
             job.profile()
         with pytest.raises(InvalidInput, match="unknown scheduler 'worst'"):
@@ -233,5 +263,5 @@ def test_a_port_that_is_taken_ends_the_job_before_it_begins(spark: SparkSession,
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"cannot be served at 127.0.0.1:{port}"):
-            start_topology(endless_topology(), spark, scheduler="even", workers=2, prometheus_port=port)
+            endless_topology().start(spark, scheduler="even", workers=2, prometheus_port=port)
     footprint.assert_gone()

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.deploy import read_metric_table, start_topology
-from penstock.deploy.job import Job
-from penstock.deploy.rendezvous import wait_until
+from penstock.deploy import read_metric_table
+from penstock.deploy.driver.job import Job
+from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import InvalidInput, NotEnoughSlots
 from penstock.flow import io
-from penstock.flow.topology import Topology
+from penstock.jobs import Topology
 from penstock.observe.balance_picture import draw_region, region_histories
 
 ROWS, BATCH_ROWS = 20_000, 500
@@ -70,7 +70,7 @@ def test_a_region_with_one_slow_worker_settles_and_keeps_order(spark: SparkSessi
     source = top.source("numbers", io.generator(numbers, "n bigint"))
     region = source.parallel(3, sample_s=0.25, name="wait").map_batches(Waits(tmp_path / "slow"), WORKED, name="work")
     region.merge().map_batches(Places(), PLACED, name="place").sink("out", io.collect())
-    job = start_topology(top, spark, metrics=str(tmp_path / "metrics"))
+    job = top.start(spark, metrics=str(tmp_path / "metrics"))
     rows = job.result.collect()
     assert sorted(row.n for row in rows) == list(range(ROWS))
     assert all(row.n == row.place for row in rows)
@@ -103,7 +103,7 @@ def test_replicas_join_and_leave_a_job_that_runs(spark: SparkSession) -> None:
     region = source.parallel(1, at_most=3, balance="round-robin", sample_s=0.1, name="scaled")
     worked = region.map_batches(Waits(None), WORKED, name="work").merge()
     worked.map_batches(Places(), PLACED, name="place").sink("out", io.collect())
-    with start_topology(top, spark, interval_s=0.1) as job:
+    with top.start(spark, interval_s=0.1) as job:
         with pytest.raises(InvalidInput, match="it can have 1 to 3"):
             job.scale("work", 4)
         for name, replicas in (("work", 3), ("scaled", 1), ("scaled.split", 2)):
@@ -122,4 +122,4 @@ def test_more_replicas_than_slots_are_refused(spark: SparkSession) -> None:
     source = top.source("numbers", io.generator(numbers, "n bigint"))
     source.parallel(9).filter(lambda row: True).merge().sink("out", io.discard())
     with pytest.raises(NotEnoughSlots, match="has 9 replicas"):
-        start_topology(top, spark)
+        top.start(spark)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
-from penstock.run.routing import Router
+from penstock.run.engine.routing import Router
 
 US = pa.timestamp("us", tz="UTC")
 
@@ -152,6 +152,14 @@ class WholeFlow:
                 self.tasks[spec.name, index].close()
         return self
 
+    def marked(self, reader: tuple[str, int], sender: tuple[str, str, int, int], time_us: int) -> None:
+        """Time has moved on one edge; the reader is told when that moves the least of its edges."""
+        marks = self.marks[reader]
+        before = min(marks.values())
+        marks[sender] = max(marks[sender], time_us)
+        if min(marks.values()) > before:
+            self.tasks[reader].advance(min(marks.values()), _Handed(self, reader))
+
     def rows(self, sink: str = "out") -> list[tuple[Any, ...]]:
         return [row for batch in self.delivered.get(sink, []) for row in rows_of(batch)]
 
@@ -169,17 +177,17 @@ class _Handed:
                 for index, part in router.route(batch):
                     task, out = self.whole.tasks[reader, index], _Handed(self.whole, (reader, index))
                     task.process(part, port, out)
+                    if (observed_us := task.observed_us()) is not None:
+                        sender = (self.place[0], name, self.place[1], port)
+                        self.whole.marked((reader, index), sender, observed_us)
                     if task.wake_at() is not None and (task.wake_at() or 0) <= self.whole.now_us:
                         task.wake(self.whole.now_us, out)
 
     def watermark(self, time_us: int) -> None:
         for name, router, reader, port in self.whole.edges[self.place]:
-            for index in router.targets if name == MAIN else ():
-                marks = self.whole.marks[reader, index]
-                before = min(marks.values())
-                marks[self.place[0], name, self.place[1], port] = time_us
-                if min(marks.values()) > before:
-                    self.whole.tasks[reader, index].advance(min(marks.values()), _Handed(self.whole, (reader, index)))
+            time = self.whole.flow.operator(reader).event_time
+            for index in router.targets if name == MAIN and not (time and time.by_input) else ():
+                self.whole.marked((reader, index), (self.place[0], name, self.place[1], port), time_us)
 
     def arrived(self) -> None:
         """Nobody asks how long it took."""

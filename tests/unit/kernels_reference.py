@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.run.aggregates import plain_column, python_values
+from penstock.run.columns.aggregates import plain_column, python_values
 
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1

@@ -14,9 +14,9 @@ from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.objective import node_cost
-from penstock.optimise.operators import OperatorLinks
-from penstock.optimise.pairwise import NoBin, PairwisePacking
 from penstock.optimise.place import SCHEDULERS, even, ffd, flink, ols, ols_as_shipped, ras, rstorm
+from penstock.optimise.steps.operator_pairs import OperatorLinks
+from penstock.optimise.steps.pairwise import NoBin, PairwisePacking
 from penstock.testing import instances
 
 

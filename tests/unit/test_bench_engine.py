@@ -11,12 +11,13 @@ import pytest
 from worker_kit import LocalJob
 
 import penstock as ps
-from penstock.bench import engine, engine_peers
-from penstock.bench import engine_jobs as jobs
-from penstock.bench.engine import Case
-from penstock.bench.engine_peers import BYTEWAX, FIRST_TUPLE, SPARK, PeerMissing
-from penstock.bench.engine_run import timed_run
 from penstock.errors import InternalError
+from penstock_lab.bench.engine import jobs
+from penstock_lab.bench.engine import measure as engine
+from penstock_lab.bench.engine import peers as engine_peers
+from penstock_lab.bench.engine.measure import Case
+from penstock_lab.bench.engine.peers import BYTEWAX, FIRST_TUPLE, SPARK, PeerMissing
+from penstock_lab.bench.engine.run import timed_run
 
 LINES = jobs.make_lines(count=200)
 

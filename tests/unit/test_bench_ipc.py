@@ -15,9 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bench import ipc, ipc_install, ipc_netty, ipc_rig, ipc_targets
-from penstock.bench import ipc_transports as names
-from penstock.bench.ipc_cases import KB, STAMP_END, Case, Outcome, at_share, median_of, outcome_of
+from penstock_lab.bench.ipc import install as ipc_install
+from penstock_lab.bench.ipc import measure as ipc
+from penstock_lab.bench.ipc import netty_link as ipc_netty
+from penstock_lab.bench.ipc import rig as ipc_rig
+from penstock_lab.bench.ipc import targets as ipc_targets
+from penstock_lab.bench.ipc import transports as names
+from penstock_lab.bench.ipc.cases import KB, STAMP_END, Case, Outcome, at_share, median_of, outcome_of
 
 PACED = Case("paced", 10 * KB, rate=2000, seconds=0.02)
 FLAT = Case("flat", 10 * KB, seconds=0.02)

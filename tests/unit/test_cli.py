@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock import cli, reproduce
-from penstock.deploy.rendezvous import wait_until
+from penstock import cli
+from penstock.deploy.driver.options import JobOptions
+from penstock.deploy.driver.preflight import Facts, decide_workers
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.errors import NotEnoughSlots
+from penstock_lab import reproduce
 
 TOPOLOGY = {
     "penstock": 1,
@@ -159,6 +163,18 @@ def test_place_writes_the_plan_and_check_certifies_it(run: Run, tmp_path: Path) 
     broken = run("check", topology, "2x4", "--plan", plan)
     assert broken.status == 2
     assert "the plan states cost" in broken.err
+
+
+def test_check_holds_a_plan_to_the_constraints_that_it_records(run: Run, tmp_path: Path) -> None:
+    topology, plan = topology_file(tmp_path), tmp_path / "plan.json"
+    assert run("place", topology, "2x4", "--scheduler", "even", "-o", plan).status == 0
+    document = json.loads(plan.read_text())
+    away = "n2" if document["assignment"]["a/0"]["node"] == "n1" else "n1"
+    document["constraints"] = [{"type": "resource", "operator": "a/0", "nodes": [away]}]
+    plan.write_text(json.dumps(document))
+    broken = run("check", topology, "2x4", "--plan", plan)
+    assert broken.status == 2
+    assert "constraint 0 (resource)" in broken.err
 
 
 def test_check_names_every_fault_on_a_line_of_its_own(run: Run, tmp_path: Path) -> None:
@@ -356,3 +372,21 @@ def test_a_plan_is_not_written_over_a_picture(run: Run, verb: tuple[str, ...], t
     picture.write_bytes(b"a picture")
     assert_one_line(run(*verb, "-o", picture), "region.PNG", "what is written there is JSON")
     assert picture.read_bytes() == b"a picture"
+
+
+def test_run_takes_the_last_slot_when_asked_to(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that place made for every slot of a master can be run there, by the way that the refusal names."""
+    given: list[object] = []
+
+    def start(topology: object, spark: object, options: JobOptions) -> None:
+        given.append(options.take_last_slot)
+        msg = "stop here"
+        raise NotEnoughSlots(msg)
+
+    monkeypatch.setattr("penstock.deploy.local_session", lambda master: None)
+    monkeypatch.setattr("penstock.deploy.start_topology", start)
+    for words in ([], ["--take-last-slot"]):
+        assert_one_line(run("run", "routes", *words), "stop here")
+    assert given == [False, True]
+    with pytest.raises(NotEnoughSlots, match="--take-last-slot of the command"):
+        decide_workers(Facts("local[2]", "4.0.0", 2, 0, ()), "routes", 45, wanted=2)

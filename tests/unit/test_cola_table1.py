@@ -10,8 +10,8 @@ import pytest
 from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
-from penstock.reproduce import find_item
-from penstock.reproduce.cola_table1 import METHODS, ROWS, Entry, TableItem, fused, judgements, published, scaled_job
+from penstock_lab.reproduce import find_item
+from penstock_lab.reproduce.cola_table1 import METHODS, ROWS, Entry, TableItem, fused, judgements, published, scaled_job
 
 FAST = {"none": 0.5, "fint": 0.2, "cola-basic": 0.1, "best": 0.05}
 

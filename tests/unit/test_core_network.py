@@ -108,7 +108,6 @@ def test_no_search_leaves_a_feasible_region_or_raises_the_cost(instance: Instanc
         "refine": network.refine(start, 5, 5.0),
     }
     if before.sum() == 0:
-        found["vcycle"] = network.vcycle(start, EFFORT, seed, 5.0)
         found["evolve"] = network.evolve([start], 4, 6, 5, 10, 5, seed, 5.0)
     for name, node in found.items():
         assert (instance.excesses(node) <= before + 1e-9).all(), name

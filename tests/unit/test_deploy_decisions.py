@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.deploy.binding import Placing, bind, node_names, renamed, sized, workers_needed
-from penstock.deploy.messages import (
-    Doorkeeper,
-    Fault,
-    Hello,
-    decode,
-    decode_deployment,
-    encode,
-    encode_deployment,
-    proof,
-)
-from penstock.deploy.outcome import Reports, judge
-from penstock.deploy.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
-from penstock.deploy.submit import start_topology
+from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, sized, workers_needed
+from penstock.deploy.driver.given_plan import matched, require_own_plan
+from penstock.deploy.driver.options import JobOptions
+from penstock.deploy.driver.outcome import Reports, judge
+from penstock.deploy.driver.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
+from penstock.deploy.driver.slots import node_names
+from penstock.deploy.driver.submit import start_topology
+from penstock.deploy.line.messages import Fault, Hello, decode, decode_deployment, encode, encode_deployment
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots, UnfitSession
+from penstock.model.check import check_plan
+from penstock.model.constraints import Constraint, Resource
 from penstock.model.plan import Plan, Slot
+from penstock.model.profile import Profile, TaskProfile
 from penstock.run.contract import MAIN, Task
 from penstock.run.dataflow import Dataflow, Input, OperatorSpec
-from penstock.run.layout import RunSettings
+from penstock.run.engine.worker import Deployment
+from penstock.run.engine.worker_share import RunSettings
 
-KEY = bytes(range(32))
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 
 
@@ -80,7 +79,7 @@ def hellos(*executors: str, machines: tuple[str, ...] = ()) -> list[Hello]:
 def test_settings_that_would_hang_a_worker_are_refused_before_anything_starts(options: dict[str, object]) -> None:
     (name,) = options
     with pytest.raises(InvalidInput, match=rf"^{name} is .*; give a (whole )?number from"):
-        start_topology(dataflow(), None, **options)  # type: ignore[arg-type] # Spark is not asked yet
+        start_topology(dataflow(), None, JobOptions(**options))  # type: ignore[arg-type] # Spark is not asked yet
 
 
 # -- preflight ---------------------------------------------------------------------------------------------------------
@@ -99,7 +98,8 @@ def test_too_few_slots_offers_the_last_one_where_that_helps() -> None:
     with pytest.raises(NotEnoughSlots) as caught:
         decide_workers(facts(1), "words", 20)
     assert str(caught.value).endswith(
-        "; take a master with 2 slots or more, or give run or start take_last_slot=True in Python"
+        "; take a master with 2 slots or more, or let it take the last slot: take_last_slot=True in Python, "
+        "--take-last-slot of the command"
     )
     with pytest.raises(
         NotEnoughSlots, match=r"offers 3 slots; take a master with 4 slots or more, or ask for at most 3"
@@ -176,34 +176,55 @@ def test_executors_are_nodes_on_one_machine_and_hosts_otherwise() -> None:
 @given(st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=7), st.integers(1, 9), st.integers(1, 9))
 def test_every_task_gets_a_worker_on_the_node_of_its_plan(executors: list[str], sources: int, sinks: int) -> None:
     flow = dataflow(sources, sinks)
-    deployment, plan = bind(flow, hellos(*executors), Placing("even"), "job", RunSettings())
+    deployment, plan = bound(flow, executors, Placing("even"))
     assert set(deployment.worker_of) == {f"a/{i}" for i in range(sources)} | {f"b/{i}" for i in range(sinks)}
     for task, worker in deployment.worker_of.items():
         assert deployment.workers[worker].node == plan.assignment[task].node
     assert decode_deployment(decode(encode(encode_deployment(deployment)))) == deployment
 
 
-def test_more_load_than_cores_is_placed_by_relative_load_and_noted() -> None:
-    _, plan = bind(dataflow(10, 10), hellos("x", "y"), Placing("even"), "job", RunSettings())
-    assert "placed by relative load" in plan.notes[-1]
+@pytest.mark.parametrize("scheduler", ["even", "best"])
+def test_more_load_than_cores_is_told_of_measured_loads_only(scheduler: str) -> None:
+    flow = dataflow(10, 10)
+    _, plan = bound(flow, "xy", Placing(scheduler))
+    assert plan.notes == (), "declared loads say how tasks compare, and the workers are as many as were decided on"
+    measured = Profile({task: TaskProfile(0.5) for task in plan.assignment})
+    _, plan = bound(flow, "xy", Placing(scheduler, profile=measured))
+    assert plan.notes == (
+        "the profile measured a load of 10 cores, which is more than 2 workers can take at once (1.6): the job will "
+        "run slower than it was measured; more workers would help",
+    )
 
 
 @given(st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=6), st.integers(1, 5))
 def test_tasks_that_read_a_frame_stay_where_spark_hands_it_in(executors: list[str], sinks: int) -> None:
     flow = sized(dataflow(1, sinks, frame=True), len(executors))
-    deployment, plan = bind(flow, hellos(*executors), Placing("even"), "job", RunSettings())
+    deployment, plan = bound(flow, executors, Placing("even"))
     assert all(deployment.worker_of[f"a/{i}"] == i for i in range(len(executors)))
     assert len(plan.assignment) == len(executors) + sinks
+
+
+def bound(flow: Dataflow, executors: Iterable[str], placing: Placing) -> tuple[Deployment, Plan]:
+    """What a job follows, after its certificate was looked at once more."""
+    found = bind(flow, hellos(*executors), placing, "job", RunSettings())
+    certified = found.certified
+    assert check_plan(certified.graph, certified.cluster, certified.plan, placing.profile) == []
+    return found.deployment, certified.plan
 
 
 def a_plan(*slots: tuple[str, int]) -> Plan:
     return Plan("hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, {f"a/{i}": Slot(*slot) for i, slot in enumerate(slots)})
 
 
+def renamed(plan: Plan, offered: dict[str, int], *constraints: Constraint) -> dict[str, Slot]:
+    """Where the plan's tasks go on nodes with so many workers."""
+    real = matched(plan.assignment, offered, constraints, {"a": len(plan.assignment)})
+    return {task: real[slot] for task, slot in plan.assignment.items()}
+
+
 def test_a_plan_finds_nodes_that_are_large_enough() -> None:
     plan = a_plan(("left", 0), ("right", 3), ("right", 7), ("right", 3))
-    bound = renamed(plan, {"n1": 1, "n2": 2})
-    assert dict(bound.assignment) == {
+    assert renamed(plan, {"n1": 1, "n2": 2}) == {
         "a/0": Slot("n1", 0),
         "a/1": Slot("n2", 0),
         "a/2": Slot("n2", 1),
@@ -220,42 +241,77 @@ def test_a_renamed_plan_keeps_tasks_together_and_fits(slots: list[tuple[str, int
     needs = Counter(node for node, _ in set(slots))
     sizes = [data.draw(st.integers(count, count + 2)) for count in needs.values()]
     offered = {f"n{i}": size for i, size in enumerate(sizes)}
-    bound = renamed(plan, offered)
-    together = {(plan.assignment[a] == plan.assignment[b]) == (bound.assignment[a] == bound.assignment[b])
+    found = renamed(plan, offered)
+    together = {(plan.assignment[a] == plan.assignment[b]) == (found[a] == found[b])
                 for a in plan.assignment for b in plan.assignment}  # fmt: skip
     assert together == {True}
-    assert all(slot.worker < offered[slot.node] for slot in bound.assignment.values())
+    assert all(slot.worker < offered[slot.node] for slot in found.values())
+
+
+def test_a_node_whose_tasks_are_restricted_is_itself_and_the_others_give_way() -> None:
+    plan = a_plan(("gpu", 0), ("big", 0), ("big", 1))
+    only = Resource("a/0", ("gpu",))
+    assert renamed(plan, {"gpu": 3, "other": 2}, only)["a/0"] == Slot("gpu", 0)
+    assert renamed(plan, {"gpu": 3, "other": 2})["a/0"].node == "other", "without it the neediest takes the largest"
+    with pytest.raises(InvalidInput) as caught:
+        renamed(plan, {"n1": 2, "n2": 2}, only)
+    assert str(caught.value) == (
+        "the plan has 'a/0' on node 'gpu', where it needs 1 worker, and constraint 0 (resource) allows it only on "
+        "'gpu'; Spark gave nodes 'n1' with 2 workers, 'n2' with 2 workers, of which no choice keeps that; run it where "
+        "such a node is (node='host' names nodes by their hosts), or make a plan without the constraint"
+    )
+
+
+@given(st.data())
+def test_a_matching_is_found_whenever_there_is_one(data: st.DataObject) -> None:
+    """Against trying every way of giving real nodes to the plan's."""
+    planned, real = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    needs = [data.draw(st.integers(1, 3)) for _ in range(planned)]
+    offered = {f"n{k}": data.draw(st.integers(1, 3)) for k in range(real)}
+    plan = a_plan(*((f"p{i}", w) for i, count in enumerate(needs) for w in range(count)))
+    first = [sum(needs[:i]) for i in range(planned)]
+    allowed = [data.draw(st.none() | st.sets(st.sampled_from(sorted(offered)), min_size=1)) for _ in needs]
+    limits = [Resource(f"a/{first[i]}", tuple(sorted(nodes))) for i, nodes in enumerate(allowed) if nodes is not None]
+    ways = [
+        way
+        for way in itertools.permutations(offered, planned)
+        if all(count <= offered[k] and (nodes is None or k in nodes)
+               for count, nodes, k in zip(needs, allowed, way, strict=True))
+    ]  # fmt: skip
+    try:
+        found = renamed(plan, offered, *limits)
+    except InvalidInput:
+        assert ways == []
+    else:
+        assert tuple(found[f"a/{i}"].node for i in first) in ways
 
 
 def test_a_plan_for_another_topology_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="no place for task 'b/0'"):
-        bind(dataflow(1, 1), hellos("x"), Placing(plan=a_plan(("n1", 0))), "job", RunSettings())
+    for slots in ([("n1", 0)], [("n1", 0), ("n2", 0), ("n3", 0)]):  # more workers than there are, too
+        with pytest.raises(
+            InvalidInput, match=r"^the plan is of another topology: it does not know 'b' of 'flow'; make"
+        ):
+            bind(dataflow(len(slots), 1), hellos("x"), Placing(plan=a_plan(*slots)), "job", RunSettings())
+    other = Dataflow("words", (OperatorSpec("lines", "source", Task, 1, (), {MAIN: SCHEMA}, "source"),))
+    with pytest.raises(InvalidInput, match=r"it places 'a', which 'words' does not have and it does not know 'lines'"):
+        require_own_plan(other, a_plan(("n1", 0)))
+    fewer = Dataflow("flow", (dataflow(3, 1).operators[0],))
+    with pytest.raises(
+        InvalidInput, match=r"for other numbers of tasks than 'flow' has: it has no place for task 'a/1'"
+    ):
+        require_own_plan(fewer, a_plan(("n1", 0)))
+    require_own_plan(Dataflow("flow", (dataflow(1, 1, frame=True).operators[0],)), a_plan(("n1", 0), ("n2", 0)))
 
 
-# -- proofs ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_proof_is_good_once_for_its_own_call() -> None:
-    door = Doorkeeper(KEY, workers_max=2)
-    shown = proof(KEY, 1, "talk", "action", 1)
-    assert door.admits(shown, "put") is None
-    assert door.admits(shown, "action") == 1
-    assert door.admits(shown, "action") is None
-    assert door.admits(proof(KEY, 2, "talk", "action", 1), "action") is None
-    assert door.admits(proof(bytes(32), 1, "talk", "action", 2), "action") is None
-
-
-@given(st.permutations(range(1, 40)))
-def test_calls_may_overtake_each_other(order: list[int]) -> None:
-    door = Doorkeeper(KEY, workers_max=1)
-    for number in order:
-        assert door.admits(proof(KEY, 0, "data", "put", number), "put") == 0
-    assert all(door.admits(proof(KEY, 0, "data", "put", number), "put") is None for number in order)
-
-
-@given(st.text() | st.from_regex(r"-?\d{1,30}\.(talk|poll)\.-?\d{1,30}\.[0-9a-f]{0,70}", fullmatch=True))
-def test_no_other_header_is_admitted(header: str) -> None:
-    assert Doorkeeper(KEY, workers_max=3).admits(header, "action") is None
+def test_only_who_gave_a_plan_is_told_that_readers_of_a_frame_are_elsewhere() -> None:
+    flow = sized(dataflow(1, 1, frame=True), 2)
+    _, plan = bound(flow, "xy", Placing("even"))
+    assert plan.notes == ()
+    crossed = dataclasses.replace(
+        a_plan(), assignment={"a/0": Slot("n2", 0), "a/1": Slot("n1", 0), "b/0": Slot("n1", 0)}
+    )
+    _, plan = bound(flow, "xy", Placing(plan=crossed))
+    assert plan.notes == (MOVED_NOTE,)
 
 
 # -- outcomes ----------------------------------------------------------------------------------------------------------
@@ -269,6 +325,11 @@ def reports(**changes: object) -> Reports:
 
 def test_a_finished_job_has_no_error() -> None:
     assert judge(reports()) is None
+
+
+def test_a_worker_that_said_hello_and_nothing_since_has_not_finished() -> None:
+    error = judge(reports(statuses={0: "finished"}))
+    assert str(error).startswith("topology 't': worker 1 ended without a word, and its rows with it")
 
 
 def test_the_users_failure_outranks_its_echoes() -> None:
@@ -290,6 +351,15 @@ def test_the_worker_that_died_is_named_rather_than_those_that_spark_killed_after
     assert "pid 11" in str(error)
 
 
+def test_sparks_own_failure_is_told_where_it_took_the_rows_away() -> None:
+    faults = [Fault(1, "peer", "worker 0 closed its connection", lost=0), Fault(0, "input", "Spark's rows ended early")]
+    error = judge(reports(faults=faults, statuses={1: "failed"}, spark_error="[DIVIDE_BY_ZERO] Division by zero"))
+    assert isinstance(error, JobFailed)
+    assert "failed in Spark: [DIVIDE_BY_ZERO]" in str(error)
+    unexplained = judge(reports(faults=faults[1:], statuses={0: "failed", 1: "cancelled"}))
+    assert "Spark's rows ended early" in str(unexplained)
+
+
 def test_a_cancelled_job_is_no_failure() -> None:
     assert isinstance(judge(reports(cancel_asked=True, statuses={}, spark_error="cancelled")), JobCancelled)
 
@@ -301,6 +371,35 @@ def test_a_worker_that_ended_early_is_noticed() -> None:
 def test_ctrl_c_in_the_driver_is_a_cancelled_job_and_not_a_dead_worker() -> None:
     spark_said = "[SPARK_JOB_CANCELLED] Job 10 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"
     assert isinstance(judge(reports(statuses={}, spark_error=spark_said)), JobCancelled)
+
+
+def test_a_jvm_that_ended_is_to_blame_and_no_worker() -> None:
+    ended = "Spark's JVM ended (pid 7, signal 9)"
+    echo = [Fault(0, "worker", "Interrupted: SIGHUP"), Fault(1, "peer", "worker 0 has gone", lost=0)]
+    error = judge(reports(faults=echo, statuses={}, spark_error="Error while sending or receiving", jvm_ended=ended))
+    assert str(error) == "topology 't': Spark's JVM ended (pid 7, signal 9), and its workers with it"
+
+
+def test_a_driver_that_cannot_keep_the_rows_says_so_whatever_its_workers_say() -> None:
+    faults = [Fault(0, "worker", "the driver takes no more rows"), Fault(1, "task", "operator 'b' failed", "b/0")]
+    error = judge(reports(faults=faults, statuses={}, spark_error="aborted", given_up="no room"))
+    assert str(error) == "topology 't': no room"
+
+
+@pytest.mark.parametrize("said", ["java.io.EOFException", "Python worker exited unexpectedly (crashed)"])
+def test_a_worker_that_ended_before_it_said_hello_is_named_and_not_one_that_came(said: str) -> None:
+    here = hellos("x", "y")
+    error = judge(reports(hellos={0: here[0]}, workers=2, statuses={}, spark_error=f"Job aborted: {said}\n  at x.y.Z"))
+    assert isinstance(error, JobFailed)
+    assert error.worker == 1
+    assert str(error).startswith("topology 't': worker 1 ended before it said hello; it was killed, ")
+    error = judge(reports(hellos={}, workers=2, statuses={}, spark_error=said))
+    assert "one of workers 0, 1 ended before it said hello" in str(error)
+
+
+def test_workers_that_never_came_for_another_reason_are_not_said_to_have_ended() -> None:
+    error = judge(reports(hellos={}, workers=2, statuses={}, spark_error="No module named 'penstock'"))
+    assert str(error).startswith("topology 't' failed in Spark: No module named 'penstock' where the workers are")
 
 
 def test_jobs_that_hold_the_slots_are_named() -> None:

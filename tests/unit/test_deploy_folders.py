@@ -8,20 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.deploy.folders import prepare_folders
-from penstock.deploy.submit import _files_read
+from penstock.deploy.driver.folders import prepare_folders
+from penstock.deploy.driver.submit import files_read
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.topology import Topology
-from penstock.run.operators.sinks import Parquet
+from penstock.run.endpoints import SinkFacts
 
 SCHEMA = pa.schema({"n": pa.int64()})
 
 
-def sink(path: Path, **options: str) -> tuple[str, Parquet]:
-    made = io.parquet(str(path), **options).make(SCHEMA)  # type: ignore[arg-type]
-    assert isinstance(made, Parquet)
-    return "out", made
+def sink(path: Path, **options: str) -> tuple[str, SinkFacts]:
+    return "out", io.parquet(str(path), **options).facts  # type: ignore[arg-type]
 
 
 def used(path: Path, *names: str) -> Path:
@@ -66,7 +64,7 @@ def test_a_job_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
     read.sink("out", io.parquet(str(folder), mode="overwrite"))
     flow = top.build()
     with pytest.raises(InvalidInput, match=r"but the job reads 'b.parquet' in it; name another folder"):
-        prepare_folders([sink(folder, mode="overwrite")], lambda: _files_read(flow, {}))
+        prepare_folders([sink(folder, mode="overwrite")], lambda: files_read(flow, {}))
     assert (folder / "b.parquet").exists()
 
 

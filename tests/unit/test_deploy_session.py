@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import stat
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.deploy.private_folder import LOCK, PrivateFolder, reap
-from penstock.deploy.session import UNKNOWN_MODULE, find_java_home, java_version, require_master, runs_here
+from penstock.deploy.session import py4j_log
+from penstock.deploy.session.local import UNKNOWN_MODULE, find_java_home, java_version, require_master, runs_here
+from penstock.deploy.session.private_folder import LOCK, PrivateFolder, reap
+from penstock.deploy.session.py4j_log import REPEATED, leave_out_repeated_errors
 from penstock.errors import InvalidInput
 
 
@@ -67,7 +70,8 @@ def test_a_private_folder_is_private_and_goes(tmp_path: Path, monkeypatch: pytes
 def test_the_folder_of_a_dead_process_is_reaped_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = (
-        "import os; from penstock.deploy.private_folder import PrivateFolder as P; f = P('x'); os.kill(os.getpid(), 9)"
+        "import os; from penstock.deploy.session.private_folder import PrivateFolder; "
+        "kept = PrivateFolder('x'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     held = tmp_path / "penstock-held"
@@ -77,6 +81,43 @@ def test_the_folder_of_a_dead_process_is_reaped_and_no_other(tmp_path: Path, mon
         assert len(list(tmp_path.iterdir())) == 2
         reap()
         assert list(tmp_path.iterdir()) == [held]
+
+
+def test_a_folder_that_is_reaped_at_birth_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    plain, calls = fcntl.flock, []
+
+    def late(descriptor: int, how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            reap()  # as another process would, which finds a lock that nobody holds yet
+        plain(descriptor, how)
+
+    monkeypatch.setattr("penstock.deploy.session.private_folder.fcntl.flock", late)
+    folder = PrivateFolder("test")
+    assert calls == [fcntl.LOCK_EX, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_EX]
+    assert (folder.path / LOCK).exists()
+    assert list(tmp_path.iterdir()) == [folder.path]
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_writes_into_a_folder_is_ended_before_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[bool] = []
+    folder = PrivateFolder("test", lambda: seen.append(folder.path.exists()))
+    folder.remove()
+    assert seen == [True]
+    assert not folder.path.exists()
+
+
+def test_a_fork_that_ends_leaves_its_parents_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = PrivateFolder("test")
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.deploy.session.private_folder.os.getpid", lambda: 1)
+        folder.remove()
+    assert folder.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -100,5 +141,22 @@ def test_masters_of_every_kind_are_passed_on_and_only_local_ones_see_our_files(m
 
 @pytest.mark.parametrize("master", ["", "yarn-client", "mesos://x:1", "k8s://", "k8s:// a", "local[0]", "spark://x"])
 def test_what_is_no_master_is_refused_before_spark_is_asked(master: str) -> None:
-    with pytest.raises(InvalidInput, match="is none that Penstock runs on"):
+    with pytest.raises(InvalidInput, match="Penstock does not know the master"):
         require_master(master)
+
+
+def test_py4j_says_nothing_twice_and_others_say_all(caplog: pytest.LogCaptureFixture) -> None:
+    leave_out_repeated_errors()
+    leave_out_repeated_errors()
+    root = logging.getLogger()
+    assert sum(type(kept) is type(py4j_log._REPEATED) for kept in root.filters) == 1
+    for file, message in (
+        ("py4j/java_gateway.py", REPEATED),
+        ("py4j/java_gateway.py", "another"),
+        ("mine.py", REPEATED),
+    ):
+        root.handle(logging.LogRecord("root", logging.ERROR, file, 1, message, None, None))
+    assert [(record.module, record.msg) for record in caplog.records] == [
+        ("java_gateway", "another"),
+        ("mine", REPEATED),
+    ]

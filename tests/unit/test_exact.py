@@ -16,10 +16,11 @@ from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster, Node
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.neighbourhood_bound import neighbourhood_bound
+from penstock.optimise.exact import solver
+from penstock.optimise.exact.neighbourhood_bound import neighbourhood_bound
+from penstock.optimise.exact.proof import Varying
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import exact
-from penstock.optimise.proof import Varying
 
 # For 10, 12 .. 32 tasks. Diamond and star of 30 on the heterogeneous cluster are the papers' own figures.
 PUBLISHED_OPTIMA = {
@@ -68,9 +69,9 @@ def agrees_with_brute_force(problem: Problem) -> Placement | None:
     optimum = brute_force(problem)
     if optimum is None:
         with pytest.raises(Infeasible):
-            exact.solve(problem, Deadline.after(60.0), seed=0)
+            solver.solve(problem, Deadline.after(60.0), seed=0)
         return None
-    placement = exact.solve(problem, Deadline.after(60.0), seed=0)
+    placement = solver.solve(problem, Deadline.after(60.0), seed=0)
     assert keeps_limits(problem, placement.node)
     assert node_cost(problem, placement.node) == pytest.approx(optimum, rel=1e-6, abs=1e-6)
     assert placement.proved_optimal
@@ -133,7 +134,7 @@ def test_quick_bound_sees_what_cannot_fit() -> None:
 @settings(max_examples=80)
 def test_column_generation_alone_is_the_brute_force_optimum(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "build_model", lambda *_: None)
+        patch.setattr(solver, "build_model", lambda *_: None)
         agrees_with_brute_force(problem)
 
 
@@ -163,7 +164,7 @@ def test_published_instances_are_proved(layout: str, cluster: str, tasks: int) -
 def test_both_models_agree_on_published_instances(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(TaskGraph.expand(LAYOUTS[layout](20)), published_clusters()["heterogeneous"])
     by_classes = exact.schedule(problem, Options())
-    monkeypatch.setattr(exact, "build_model", lambda *_: None)
+    monkeypatch.setattr(solver, "build_model", lambda *_: None)
     by_columns = exact.schedule(problem, Options())
     assert by_columns.proved_optimal
     assert node_cost(problem, by_columns.node) == node_cost(problem, by_classes.node)
@@ -213,13 +214,13 @@ def test_no_time_and_no_plan_is_not_called_infeasible() -> None:
     graph = OperatorGraph("tight", (Operator("a", 90, load=tuple(loads.tolist())),))
     cluster = Cluster.uniform([(30, float(loads.sum()) / 30 * 1.00001)])
     with pytest.raises(NoPlanFound, match="raise --theta"):
-        exact.solve(Problem(TaskGraph.expand(graph), cluster), Deadline.after(0.0), seed=0)
+        solver.solve(Problem(TaskGraph.expand(graph), cluster), Deadline.after(0.0), seed=0)
 
 
 def test_a_stopped_search_still_gives_a_plan_and_a_true_bound() -> None:
     problem = unequal_problem(30, 1)
-    stopped = exact.solve(problem, Deadline.after(0.05), seed=0)
-    optimum = exact.solve(problem, Deadline.after(60.0), seed=0)
+    stopped = solver.solve(problem, Deadline.after(0.05), seed=0)
+    optimum = solver.solve(problem, Deadline.after(60.0), seed=0)
     assert optimum.proved_optimal
     assert keeps_limits(problem, stopped.node)
     assert stopped.lower_bound <= node_cost(problem, optimum.node) + 1e-6
@@ -228,8 +229,8 @@ def test_a_stopped_search_still_gives_a_plan_and_a_true_bound() -> None:
 
 def test_a_given_start_is_never_made_worse() -> None:
     problem = unequal_problem(30, 2)
-    optimum = exact.solve(problem, Deadline.after(60.0), seed=0)
-    again = exact.solve(problem, Deadline.after(0.0), seed=5, start=optimum.node)
+    optimum = solver.solve(problem, Deadline.after(60.0), seed=0)
+    again = solver.solve(problem, Deadline.after(0.0), seed=5, start=optimum.node)
     assert node_cost(problem, again.node) == pytest.approx(node_cost(problem, optimum.node))
 
 

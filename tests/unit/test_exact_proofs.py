@@ -16,13 +16,13 @@ from penstock.errors import Infeasible, InternalError
 from penstock.model.cluster import Cluster, Node
 from penstock.model.taskgraph import Floats, TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
-from penstock.optimise import configurations, existence, master
-from penstock.optimise.configurations import build_model, solve_model
 from penstock.optimise.contract import Deadline, Options, Problem
-from penstock.optimise.master import quiet_highs
+from penstock.optimise.exact import configurations, existence, master, solver
+from penstock.optimise.exact.configurations import build_model, solve_model
+from penstock.optimise.exact.master import quiet_highs
+from penstock.optimise.exact.proof import Varying, common_step, contracted
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.place import exact
-from penstock.optimise.proof import Varying, common_step, contracted
 
 RATES = (1.0, 3.0, 1e4, 1e7, 1e9)
 RAGGED_RATES = (0.123, 1.7, 3.1, 1.234e4, 3.3e7, 1.1e9)
@@ -77,7 +77,7 @@ def test_a_refusal_by_presolve_alone_is_not_believed(monkeypatch: pytest.MonkeyP
 
 def test_every_integer_program_is_run_where_refusals_are_confirmed() -> None:
     """Linear programs run without presolve at all."""
-    folder = Path(master.__file__).parent
+    folder = Path(master.__file__).parents[1]
     running = {path.name for path in folder.rglob("*.py") if "highs.run()" in path.read_text()}
     assert running == {"master.py", "linear_program.py"}
 
@@ -101,10 +101,10 @@ def claims_only_what_is_true(problem: Problem) -> None:
     costs = every_cost(problem)
     if len(costs) == 0:
         with pytest.raises(Infeasible):
-            exact.solve(problem, Deadline.after(20.0), seed=0)
+            solver.solve(problem, Deadline.after(20.0), seed=0)
         return
     optimum = float(costs.min())
-    placement = exact.solve(problem, Deadline.after(20.0), seed=0)
+    placement = solver.solve(problem, Deadline.after(20.0), seed=0)
     assert node_cost(problem, placement.node) == optimum
     assert placement.lower_bound <= optimum * (1 + 1e-12) + 1e-12
     if placement.proved_optimal:
@@ -121,7 +121,7 @@ def test_whole_rates_of_any_size(problem: Problem) -> None:
 @settings(max_examples=150, deadline=None)
 def test_whole_rates_of_any_size_by_columns_alone(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "build_model", lambda *_: None)
+        patch.setattr(solver, "build_model", lambda *_: None)
         claims_only_what_is_true(problem)
 
 
@@ -130,11 +130,11 @@ def test_whole_rates_of_any_size_by_columns_alone(problem: Problem) -> None:
 def test_rates_without_a_common_step(problem: Problem, by_columns: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if by_columns:
-            patch.setattr(exact, "build_model", lambda *_: None)
+            patch.setattr(solver, "build_model", lambda *_: None)
         optimum = every_cost(problem).min(initial=np.inf)
         if not np.isfinite(optimum):
             return
-        placement = exact.solve(problem, Deadline.after(20.0), seed=0)
+        placement = solver.solve(problem, Deadline.after(20.0), seed=0)
     cost = node_cost(problem, placement.node)
     varying = Varying(problem)
     assert placement.lower_bound <= optimum * (1 + 1e-12) + 1e-12
@@ -180,7 +180,7 @@ def test_a_pair_that_is_always_apart_lends_no_tolerance(rate: float) -> None:
     assert placement.proved_optimal
     assert node_cost(problem, placement.node) - rate == pytest.approx(16.0, abs=1e-4)
     worse = np.array([0, 1, 2, 2, 2, 3, 2, 3, 3, 3], dtype=np.int32)
-    standing = exact.Standing(Varying(problem))
+    standing = solver.Standing(Varying(problem))
     standing.offer(worse)
     standing.raise_bound(16.0)
     assert standing.cost > 16.5
@@ -190,11 +190,11 @@ def test_a_pair_that_is_always_apart_lends_no_tolerance(rate: float) -> None:
 def test_a_bound_above_a_plan_is_an_error_and_never_a_proof() -> None:
     problem = beside_a_heavy_pair(1e9)
     plan = exact.schedule(problem, Options()).node
-    standing = exact.Standing(Varying(problem))
+    standing = solver.Standing(Varying(problem))
     standing.offer(plan)
     with pytest.raises(InternalError, match="below its lower bound 138"):
         standing.raise_bound(138.0)
-    early = exact.Standing(Varying(problem))
+    early = solver.Standing(Varying(problem))
     early.raise_bound(138.0)
     with pytest.raises(InternalError, match="plan of cost 137"):
         early.offer(plan)

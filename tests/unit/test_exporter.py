@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.deploy.exporter import LADDER_S, Exporter, cumulative, host_name, is_loopback
-from penstock.deploy.metric_log import SUMMED, Sums
+from penstock.deploy.metrics.exporter import LADDER_S, Exporter, cumulative, host_name, is_loopback
+from penstock.deploy.metrics.metric_log import SUMMED, Sums
 from penstock.errors import InvalidInput
 
 NASTY = 'a"b\\c\n<script>/0'
 
 
 def some_sums() -> Sums:
-    counts = dict(zip(SUMMED, (2_500_000, 10, 20, 30, 4, 500_000, 1_000_000), strict=True))
-    newest: dict[str, int | str] = {"queue_batches": 3, "queue_bytes": 300, "worker": 1, "node": "n1"}
+    counts = dict(zip(SUMMED, (2_500_000, 10, 20, 30, 4, 500_000, 1_000_000, 5, 6), strict=True))
+    newest: dict[str, int | str] = {"queue_batches": 3, "queue_bytes": 300, "worker": 1, "node": "n1", "idle": False}
     return Sums(
         {NASTY: counts}, {NASTY: newest}, {(NASTY, "b/1"): {"tuples": 7, "bytes": 70}}, {"b/1": Counter({900: 2})}
     )
@@ -55,6 +55,9 @@ def test_every_number_has_its_labels_and_nasty_names_stay_names() -> None:
     assert samples["penstock_task_tuples_in_total", *task] == 10
     assert samples["penstock_task_blocked_seconds_total", *task] == 0.5
     assert samples["penstock_task_queue_bytes", *task] == 300
+    assert samples["penstock_task_late_total", *task] == 5
+    assert samples["penstock_task_quarantined_total", *task] == 6
+    assert samples["penstock_task_idle", *task] == 0
     edge = (("job", "job"), ("source", NASTY), ("target", "b/1"))
     assert samples["penstock_edge_bytes_total", *edge] == 70
     at = (("job", "job"), ("task", "b/1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,11 @@ def test_no_changed_byte_breaks_the_reader(tmp_path_factory: pytest.TempPathFact
     path.write_bytes(bytes(data))
     with contextlib.suppress(ps.InvalidInput):  # anything else is a failure
         ps.read_topology(path)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(
+        ps.InvalidInput, match=r"cannot read .*pipe.json: it is not a regular file; write what it gives"
+    ):
+        ps.read_topology(tmp_path / "pipe.json")

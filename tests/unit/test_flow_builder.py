@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.deploy import JobOptions
 from penstock.errors import InvalidInput
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.run.contract import ERRORS, LATE, SourceTask
 from penstock.run.dataflow import Grouping
-from penstock.run.operators.attached import WithSinks
-from penstock.run.operators.keyed import KeyedFold
-from penstock.run.operators.windowed import EventWindows, ProcessingWindows
+from penstock.run.operators.keyed.unwindowed import KeyedFold
+from penstock.run.operators.keyed.windowed import EventWindows, ProcessingWindows
+from penstock.run.operators.sinks.attached import WithSinks
 
 TRIPS = "route string, fare double, time timestamp"
 
@@ -30,7 +31,7 @@ def test_the_contract_example_builds() -> None:
     top = ps.Topology("words")
     lines = top.source("lines", ps.io.generator(lambda task, tasks: ["a b"], "line string"))
     words = lines.flat_map(lambda row: [(w,) for w in row.line.split()], schema="word string", tasks=4)
-    counts = words.key_by("word").count(window=ps.tumbling("10 seconds"), tasks=2)
+    counts = words.key_by("word").count(window=ps.tumbling("10 seconds", time="processing"), tasks=2)
     counts.sink("out", ps.io.collect())
     flow = top.build()
     assert [(o.name, o.kind, o.tasks, o.role) for o in flow.operators] == [
@@ -237,15 +238,11 @@ def test_rate_has_sparks_columns() -> None:
 
 
 def test_run_and_start_go_through_the_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
-    deployed = SimpleNamespace(
-        run_topology=lambda top, spark, **options: ("ran", top.name, spark, options),
-        require_options=lambda options: None,
-        start_topology=lambda top, spark, **options: ("started", top.name, spark, options),
-    )
-    monkeypatch.setattr("importlib.import_module", lambda name: {"penstock.deploy": deployed}[name])
+    monkeypatch.setattr("penstock.deploy.run_topology", lambda *given: ("ran", *given))
+    monkeypatch.setattr("penstock.deploy.start_topology", lambda *given: ("started", *given))
     top = ps.Topology("t")
-    assert top.run("spark", workers=2) == ("ran", "t", "spark", {"workers": 2})
-    assert top.start("spark") == ("started", "t", "spark", {})
+    assert top.run("spark", workers=2) == ("ran", top, "spark", JobOptions(workers=2))  # type: ignore[arg-type, comparison-overlap]
+    assert top.start("spark") == ("started", top, "spark", JobOptions())  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_a_topology_that_leads_nowhere_is_refused() -> None:

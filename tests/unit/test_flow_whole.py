@@ -95,7 +95,7 @@ def test_processing_time_windows_and_rate() -> None:
     top = ps.Topology("ticks")
     ticks = top.source("ticks", ps.io.rate(1000, rows=10, tasks=2))
     parity = ticks.map(lambda row: (row.value % 2,), "parity bigint")
-    parity.key_by("parity").count(window=ps.tumbling("1 hour")).top(1).sink("out", ps.io.collect())
+    parity.key_by("parity").count(window=ps.tumbling("1 hour", time="processing")).top(1).sink("out", ps.io.collect())
     assert [row[2:] for row in WholeFlow(top.build(), now_us=7_200_000_000).run().rows()] == [(0, 5)]
 
 

@@ -11,16 +11,16 @@ import pytest
 from fuse_kit import graph_of
 
 from penstock import cli
-from penstock.errors import NoPlanFound, PenstockError
+from penstock.errors import Infeasible, NoPlanFound, PenstockError
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Replicas
 from penstock.model.plan import Plan
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.optimise.fuse.averages import averaged
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse, prepared
-from penstock.optimise.fuse.profile_iterations import GAMMAS, chosen, iterate
+from penstock.optimise.fuse.steps.averages import averaged
+from penstock.optimise.fuse.steps.profile_iterations import GAMMAS, chosen, iterate
 
 # Two tight clusters of three, joined by one thin stream.
 DUMBBELL = graph_of(
@@ -130,9 +130,11 @@ def test_what_streams_cost_where_nobody_says_it(rate: float, load: float, capaci
 
 def test_too_few_slots_for_what_must_be_apart_is_said() -> None:
     apart = replace(DUMBBELL, constraints=(Apart("worker", tuple("abc")),))
-    cluster = Cluster((Node("n1", 9.0, slots=1), Node("n2", 1.0, slots=1)))
+    few = (Node("n1", 9.0, slots=1), Node("n2", 1.0, slots=1))
+    with pytest.raises(Infeasible, match=r"3 must be in different workers but the nodes have only 2 slots"):
+        fuse(apart, Cluster(few), "cola")
     with pytest.raises(NoPlanFound, match=r"node 'n1' has 1 slots but .* must stay apart"):
-        fuse(apart, cluster, "cola")
+        fuse(apart, Cluster((*few, Node("n3", 1e-3, slots=1))), "cola")
 
 
 class TestProfileIterations:

@@ -21,13 +21,13 @@ from penstock.model.plan import Slot
 from penstock.model.profile import EdgeProfile, Profile
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline
-from penstock.optimise.fuse import packing
 from penstock.optimise.fuse.contract import METHODS
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.exhaustive import least
-from penstock.optimise.fuse.feasibility import find_clash
-from penstock.optimise.fuse.packing import WHOLE_CELLS_MAX, Sites
-from penstock.optimise.fuse.rules import compile_rules
+from penstock.optimise.fuse.steps import packing
+from penstock.optimise.fuse.steps.feasibility import find_clash
+from penstock.optimise.fuse.steps.packing import WHOLE_CELLS_MAX, Sites
+from penstock.optimise.fuse.steps.rules import compile_rules
 
 # Two chains, a1 -> b1 -> c1 and a2 -> b2 -> c2, that come together in z; everything fits one node.
 LOADS = {"a1": 0.1, "b1": 0.1, "c1": 0.1, "a2": 0.1, "b2": 0.1, "c2": 0.1, "z": 0.1}

@@ -15,10 +15,10 @@ from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Problem
 from penstock.optimise.fuse.exhaustive import least
-from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
-from penstock.optimise.fuse.lpt import lpt
-from penstock.optimise.fuse.preprocess import glued, super_operators
-from penstock.optimise.fuse.rules import compile_rules
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
+from penstock.optimise.fuse.steps.lpt import lpt
+from penstock.optimise.fuse.steps.preprocess import glued, super_operators
+from penstock.optimise.fuse.steps.rules import compile_rules
 
 WEIGHTS = st.sampled_from((0.0, 0.05, 0.1, 0.2, 0.3, 0.6))
 

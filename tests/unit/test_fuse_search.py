@@ -12,13 +12,13 @@ from fuse_kit import random_case
 from penstock.errors import UserError
 from penstock.model.taskgraph import Longs
 from penstock.optimise.contract import Deadline
-from penstock.optimise.fuse.assign import NEAR, schedule_workers
 from penstock.optimise.fuse.contract import Case, FuseOptions
 from penstock.optimise.fuse.door import prepared
-from penstock.optimise.fuse.feasibility import find_clash
-from penstock.optimise.fuse.fuse_graph import FuseGraph
-from penstock.optimise.fuse.refine import _Board, refined, scored
-from penstock.optimise.fuse.workers import keeps_rules
+from penstock.optimise.fuse.steps.assign import NEAR, schedule_workers
+from penstock.optimise.fuse.steps.feasibility import find_clash
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph
+from penstock.optimise.fuse.steps.refine import _Board, refined, scored
+from penstock.optimise.fuse.steps.workers import keeps_rules
 
 NEVER = Deadline(math.inf)
 

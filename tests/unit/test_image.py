@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from image_strategies import any_batches, cells
 
 from penstock import _core
-from penstock.run.wire import WireFault, codec_of, open_image, prepare, write_image
+from penstock.run.transport.wire import WireFault, codec_of, open_image, prepare, write_image
 
 HEAD = 64  # bytes before the first node head
 

@@ -18,11 +18,11 @@ from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
-from penstock.optimise import calibrate
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.door import place
 from penstock.optimise.objective import node_cost, overfull
 from penstock.optimise.place.ischeduler import first_level, schedule, schedule_with, solved
+from penstock.optimise.steps import calibrate
 
 THETA = 60.0  # the stand-in for the solver looks at no clock
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kernels_strategies import TEXTS, batches, shown
 
 from penstock.errors import InvalidInput
-from penstock.run import kernels
-from penstock.run.layouts import RECENT_MAX, Recent
+from penstock.run.columns import kernels
+from penstock.run.columns.native_schema import RECENT_MAX, Recent
 
 
 @given(batches(), st.data())
@@ -58,7 +58,7 @@ def test_hashes_never_change(column: pa.Array, which: int) -> None:
 
 def test_hashes_are_equal_in_another_process() -> None:
     code = (
-        "import pyarrow as pa; from penstock.run.kernels import hash_rows;"
+        "import pyarrow as pa; from penstock.run.columns.kernels import hash_rows;"
         "print(int(hash_rows(pa.record_batch({'a': ['x'], 'b': [7]}), ['a', 'b'])[0]))"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

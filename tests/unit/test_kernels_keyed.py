@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from fractions import Fraction
+from itertools import accumulate
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from kernels_strategies import RARE, SIMPLE, columns, shown
 
 from penstock.errors import InvalidInput
-from penstock.run.aggregates import OPS, Aggregate, PlainAggregate, result_field
-from penstock.run.kernels import KeyedAggregate
+from penstock.run.columns.aggregates import OPS, Aggregate, PlainAggregate, result_field
+from penstock.run.columns.kernels import KeyedAggregate
 
 
 def possible(schema: pa.Schema) -> list[Aggregate]:
@@ -48,11 +50,11 @@ def streams(draw: st.DrawFn) -> tuple[list[pa.RecordBatch], list[str], list[Aggr
 
 
 def close(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
-    """Equal, but for the last digits of averages."""
+    """Equal, but for the last digits of averages of floats."""
     assert a.schema.equals(b.schema)
     a.validate(full=True)
     for ours, theirs, field in zip(a.columns, b.columns, a.schema, strict=True):
-        if not field.name.startswith("avg"):
+        if not field.name.startswith("avg") or pa.types.is_decimal(field.type):
             assert str(ours.to_pylist()) == str(theirs.to_pylist()), field.name
             continue
         for x, y in zip(ours.to_pylist(), theirs.to_pylist(), strict=True):
@@ -120,10 +122,38 @@ def test_tables_grow_without_losing_keys(starts: list[int], kind: pa.DataType) -
     assert rows.column(0).to_pylist() == list(expected)
 
 
+PAIRED = [(kind, values) for kind, values in SIMPLE if not pa.types.is_temporal(kind)]
+
+
+@given(st.data(), st.sampled_from(PAIRED), st.sampled_from(PAIRED))
+def test_min_by_and_max_by_equal_the_plain_form(data: st.DataObject, value: tuple, by: tuple) -> None:
+    pair = pa.struct([pa.field("value", value[0]), pa.field("by", by[0])])
+    schema = pa.schema({"k": pa.int8(), "pair": pair})
+    aggregates = [Aggregate("min_by", "pair", "least"), Aggregate("max_by", "pair", "most")]
+    ours, plain = KeyedAggregate(schema, ["k"], aggregates), PlainAggregate(schema, ["k"], aggregates)
+    assert ours.native
+    for rows in data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=3)):
+        parts = [data.draw(columns(rows, [kind])) for kind in (value, by)]
+        keys = pa.array(data.draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows)), pa.int8())
+        pairs = pa.StructArray.from_arrays(parts, fields=list(pair))
+        batch = pa.RecordBatch.from_arrays([keys, pairs], schema=schema)
+        batch = batch.slice(data.draw(st.integers(0, rows)))
+        if data.draw(st.booleans()):
+            assert close(ours.update_each(batch), plain.update_each(batch))
+        else:
+            ours.update(batch)
+            plain.update(batch)
+        if data.draw(st.booleans()):
+            again = KeyedAggregate(schema, ["k"], aggregates)
+            again.put_state(ours.take_state())
+            ours = again
+    assert close(ours.rows(), plain.rows())
+
+
 def test_the_native_form_is_used_where_it_should_be() -> None:
     for kind, _ in SIMPLE:
         schema = pa.schema({"k": kind})
-        ops = [op for op in OPS if op not in {"sum", "avg"}]
+        ops = [op for op in OPS if op not in {"sum", "avg", "min_by", "max_by"}]
         assert KeyedAggregate(schema, ["k"], [Aggregate(op, "k", op) for op in ops]).native, kind
     coded = pa.schema({"k": pa.dictionary(pa.int8(), pa.string())})
     assert KeyedAggregate(coded, ["k"], [Aggregate("count", None, "n")]).native
@@ -153,7 +183,7 @@ def test_types_are_those_of_spark_sql() -> None:
             pa.field("sf", pa.float64()),
             pa.field("sd", pa.decimal128(22, 3)),
             pa.field("sw", pa.decimal128(38, 3)),
-            pa.field("ad", pa.float64()),
+            pa.field("ad", pa.decimal128(16, 7)),
             pa.field("mf", pa.float32()),
             pa.field("fs", pa.string()),
         ]
@@ -171,6 +201,44 @@ def test_a_sum_that_leaves_its_type_is_an_error(plain: bool) -> None:
         with pytest.raises(InvalidInput, match=r"'total'.*does not fit"):  # noqa: PT012 - either may notice
             aggregate.update(batch)
             aggregate.rows()
+
+
+def half_up(number: Fraction, digits: int) -> Fraction:
+    """Rounded to so many digits behind the point, halves away from zero."""
+    whole = math.floor(abs(number) * 10**digits + Fraction(1, 2))
+    return Fraction(whole if number >= 0 else -whole, 10**digits)
+
+
+@given(st.data())
+def test_averages_of_decimals_are_rounded_as_spark_rounds_them(data: st.DataObject) -> None:
+    """Divided to 39 digits behind the point, then to the type's own; the definition in fractions, without a limit."""
+    precision = data.draw(st.integers(1, 38))
+    scale = data.draw(st.integers(0, precision) | st.sampled_from([min(precision, s) for s in (33, 34, 35, 38)]))
+    units = data.draw(st.lists(st.integers(1 - 10**precision, 10**precision - 1) | st.integers(-9, 9), min_size=1))
+    assume(all(abs(total) < 10**38 for total in accumulate(units)))  # a sum that leaves its type has its own test
+    values = [Decimal((int(unit < 0), tuple(map(int, str(abs(unit)))), -scale)) for unit in units]
+    batch = pa.record_batch([pa.array(values, pa.decimal128(precision, scale))], names=["v"])
+    kind = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
+    exact = half_up(half_up(Fraction(sum(units), 10**scale) / len(units), 39), kind.scale)
+    for form in (KeyedAggregate, PlainAggregate):
+        aggregate = form(batch.schema, [], [Aggregate("avg", "v", "mean")])
+        assert aggregate.output_schema.field("mean").type == kind
+        if abs(exact) * 10**kind.scale >= 10**kind.precision:
+            with pytest.raises(InvalidInput, match=r"the avg of column 'v' does not fit"):  # noqa: PT012 - either may notice
+                aggregate.update(batch)
+                aggregate.rows()
+        else:
+            aggregate.update(batch)
+            assert Fraction(aggregate.rows().column(0)[0].as_py()) == exact
+
+
+def test_sums_of_decimals_keep_every_digit_in_either_form() -> None:
+    most = Decimal(10**37 + 1)
+    batch = pa.record_batch([pa.array([most] * 3, pa.decimal128(38, 0))], names=["v"])
+    for form in (KeyedAggregate, PlainAggregate):
+        aggregate = form(batch.schema, [], [Aggregate("sum", "v", "total")])
+        aggregate.update(batch)
+        assert aggregate.rows().to_pydict() == {"total": [Decimal(3 * 10**37 + 3)]}
 
 
 def test_keys_meet_where_values_are_equal() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from kernels_strategies import RARE, SIMPLE, UTC, batches, columns, shown
 
 from penstock.errors import InvalidInput, RowError
-from penstock.run.kernels import (
+from penstock.run.columns.kernels import (
     Aggregate,
     KeyedAggregate,
     Row,

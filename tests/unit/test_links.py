@@ -1,4 +1,4 @@
-"""Links between two workers of one machine: fallback that both ends agree on, and calls that get lost."""
+"""Links between workers of one machine: fallback that both ends agree on, calls that get lost, and newcomers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from links_kit import Mesh, Turns, mesh
 
 from penstock._core import NoSharedMemory
-from penstock.run.channel import socket as socket_room
-from penstock.run.channel.inbox import Inbox
-from penstock.run.channel.ring import RingChannel
-from penstock.run.channel.socket import listen
-from penstock.run.links import Links, WorkerPlace
-from penstock.run.wire import Frame, Kind, unpack_batch
+from penstock.errors import InternalError
+from penstock.run.transport import introduction
+from penstock.run.transport import links as links_room
+from penstock.run.transport.growth import Traffic
+from penstock.run.transport.inbox import Inbox
+from penstock.run.transport.links import Links, Transport, WorkerPlace
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.ring import RingChannel
+from penstock.run.transport.socket import listen
+from penstock.run.transport.wire import Frame, Kind, unpack_batch
 
 BATCH = pa.record_batch({"i": list(range(10))})
 LOOKS_MAX = 1_000
@@ -86,15 +91,15 @@ def test_other_events_and_other_work_do_not_hide_a_call_that_never_came(seconds:
 def test_connections_send_at_once_before_the_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
     delayed: list[int] = []
 
-    def watched(connection: socket.socket, *words: object, **named: object) -> int:
+    def watched(connection: socket.socket, words: bytes) -> None:
         if connection.family == socket.AF_INET:
             delayed.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        return handshake(connection, *words, **named)  # type: ignore[arg-type]
+        say(connection, words)
 
-    handshake = socket_room.handshake
-    monkeypatch.setattr(socket_room, "handshake", watched)
+    say = introduction.say
+    monkeypatch.setattr(introduction, "say", watched)
     with two_workers():
-        assert len(delayed) == 2
+        assert len(delayed) == 5  # an opening and a proof from each, and a welcome
         assert all(delayed)
 
 
@@ -119,3 +124,219 @@ def test_an_inbox_that_one_end_cannot_take_is_used_by_neither(monkeypatch: pytes
         sender.send_mark(Kind.END, 0)
         frames = heard(receiver)
         assert unpack_batch(frames[0], BATCH.schema).equals(BATCH)
+
+
+# -- newcomers -------------------------------------------------------------------------------------------------------
+
+TRANSPORTS = pytest.mark.parametrize("kind", ["socket", "ring"])
+
+
+def turn(*ends: Links) -> list[Frame]:
+    """One turn of each; what came."""
+    return [frame for links in ends for frame in links.wait(0.01)[0]]
+
+
+def met(made: Mesh, *pairs: tuple[int, int]) -> None:
+    for _ in Turns():
+        turn(*made.links)
+        if all(made.links[one].has_met(other) for one, other in pairs):
+            return
+
+
+def speak(made: Mesh, source: int, target: int) -> None:
+    """A batch and a credit back, along a pair of edges."""
+    there, back = made.edge(source, target), made.edge(target, source)
+    made.links[source].send_batch(there, BATCH, 7)
+    (frame,) = heard(made.links[target])
+    assert (frame.edge, frame.value) == (there, 7)
+    assert unpack_batch(frame, BATCH.schema).equals(BATCH)
+    made.links[target].send_mark(Kind.CREDIT, back, 9)
+    assert [frame.value for frame in heard(made.links[source])] == [9]
+
+
+def add(made: Mesh, me: int, newcomer: int) -> None:
+    made.links[me].add_peer(made.places[newcomer], [made.edge(me, newcomer)], [made.edge(newcomer, me)])
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("newcomer", [0, 1, 2])
+def test_a_worker_joins_two_that_run(kind: str, newcomer: int) -> None:
+    old = [w for w in range(3) if w != newcomer]
+    with mesh(3, Transport(kind)) as made:
+        for worker in old:
+            others = [w for w in old if w != worker]
+            sends = {made.edge(worker, w): w for w in others}
+            made.links[worker] = Links(worker, 9, sends, {made.edge(w, worker): w for w in others}, Transport(kind))
+        made.open(*old)
+        speak(made, *old)
+        joins = threading.Thread(target=made.open, args=(newcomer,))
+        joins.start()
+        for worker in old:
+            add(made, worker, newcomer)
+        for _ in Turns():
+            turn(*(made.links[worker] for worker in old))
+            if all(made.links[worker].has_met(newcomer) for worker in old) and not joins.is_alive():
+                break
+        joins.join()
+        assert transports(*made.links) == {kind}
+        for worker in old:
+            speak(made, worker, newcomer)
+            speak(made, newcomer, worker)
+        speak(made, *old)
+
+
+def test_a_newcomer_gets_a_ring_from_an_inbox_that_has_grown() -> None:
+    with mesh(3, Transport("ring"), range(2)) as made:
+        made.open(0, 1)
+        grower = made.links[0]._inbox
+        assert grower is not None
+        for times in (2, 4):
+            grower._grow(times << 20, Traffic())
+            for _ in Turns():
+                turn(made.links[0], made.links[1])
+                if grower._before is None:
+                    break
+        made.links[2] = Links(2, 9, {}, {}, Transport("ring"))
+        made.open(2)
+        add(made, 0, 2)
+        add(made, 2, 0)
+        met(made, (0, 2), (2, 0))
+        assert transports(made.links[2]) == {"ring"}
+        speak(made, 2, 0)
+        speak(made, 0, 1)
+
+
+def part(made: Mesh) -> None:
+    """Both workers end their edges, so that the first takes the other's leaving for a goodbye."""
+    for links, edge in zip(made.links, (made.edge(0, 1), made.edge(1, 0)), strict=True):
+        links.send_mark(Kind.END, edge)
+    for _ in Turns():
+        turn(*made.links)
+        if not any(links._ends_due.total() for links in made.links):
+            return
+
+
+def until_gone(links: Links, peer: int) -> None:
+    for _ in Turns():
+        turn(links)
+        if peer in links._gone:
+            return
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("in_peace", [True, False])
+def test_a_worker_that_has_gone_may_come_again(kind: str, in_peace: bool) -> None:
+    with mesh(2, Transport(kind)) as made:
+        made.open(0, 1)
+        if in_peace:
+            part(made)
+        made.links[1].close()
+        with contextlib.nullcontext() if in_peace else pytest.raises(PeerGone, match="worker 1 closed"):
+            until_gone(made.links[0], 1)
+        made.links[1] = Links(1, 4, {}, {}, Transport(kind))
+        made.links[1].open(made.listeners[1], made.places, made.key)
+        add(made, 0, 1)
+        add(made, 1, 0)
+        met(made, (0, 1), (1, 0))
+        assert transports(*made.links) == {kind}
+        speak(made, 0, 1)
+        speak(made, 1, 0)
+
+
+def test_two_that_die_in_the_same_turn_are_both_told() -> None:
+    with mesh(3, Transport("ring")) as made:
+        made.open(0, 1, 2)
+        for dead in (1, 2):
+            made.links[dead].close()
+        told = set()
+        for _ in range(2):
+            with pytest.raises(PeerGone) as gone:
+                until_gone(made.links[0], -1)
+            told.add(gone.value.worker)
+        assert told == {1, 2}
+
+
+@TRANSPORTS
+def test_a_death_is_told_while_another_sends_without_end(kind: str) -> None:
+    with mesh(3, Transport(kind)) as made:
+        made.open(0, 1, 2)
+        made.links[2].close()
+        with pytest.raises(PeerGone, match="worker 2 closed"):
+            hear_for_ever(made)
+
+
+def hear_for_ever(made: Mesh) -> None:
+    """Worker 1 sends a mark before each turn of worker 0."""
+    for value in Turns():
+        made.links[1].send_mark(Kind.WATERMARK, made.edge(1, 0), value)
+        made.links[0].wait(0.01)
+
+
+@TRANSPORTS
+def test_an_end_of_an_unknown_edge_is_left_to_the_worker_to_refuse(kind: str) -> None:
+    with mesh(2, Transport(kind)) as made:
+        made.open(0, 1)
+        made.links[1]._ports[0].send_mark(Kind.END, made.edge(1, 1))
+        assert [frame.edge for frame in heard(made.links[0])] == [made.edge(1, 1)]
+
+
+@TRANSPORTS
+def test_two_that_meet_while_both_say_goodbye_part_from_each_other(kind: str) -> None:
+    with mesh(3, Transport(kind)) as made:
+        for worker in (0, 2):  # which have worker 1 in common
+            made.links[worker] = made.links_of(worker, range(1, 2), Transport(kind))
+        made.open(0, 1, 2)
+        for worker, other in ((0, 2), (2, 0)):
+            made.links[worker].add_peer(made.places[other])
+        for source, target in ((0, 1), (1, 0), (1, 2), (2, 1)):
+            made.links[source].send_mark(Kind.END, made.edge(source, target))
+        partings = [threading.Thread(target=made.links[w].say_goodbye, daemon=True) for w in (0, 2)]
+        for parting in partings:
+            parting.start()
+        for _ in Turns():
+            made.links[1].wait(0.01)
+            if made.links[0].has_met(2) and made.links[2].has_met(0):
+                break
+        made.links[1].say_goodbye()
+        for parting in partings:
+            parting.join(10.0)
+        assert not any(parting.is_alive() for parting in partings)
+
+
+@TRANSPORTS
+def test_one_that_calls_before_it_is_expected_is_kept(kind: str) -> None:
+    with mesh(3, Transport(kind)) as made:
+        for worker in range(3):
+            made.links[worker] = Links(worker, 9, {}, {}, Transport(kind))
+            made.open(worker)
+        add(made, 2, 0)  # so its door is open
+        add(made, 1, 2)
+        for _ in Turns():
+            turn(*made.links)
+            meetings = made.links[2]._meetings
+            if meetings is not None and 1 in meetings._early:
+                break
+        add(made, 2, 1)
+        add(made, 0, 2)
+        met(made, (0, 2), (1, 2), (2, 0), (2, 1))
+        speak(made, 1, 2)
+
+
+def test_a_newcomer_that_never_comes_is_told_by_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mesh(3, members=range(2)) as made:
+        made.open(0, 1)
+        monkeypatch.setattr(links_room, "CONNECT_SECONDS", 0.0)
+        add(made, 0, 2)
+        with pytest.raises(TimeoutError, match="worker 2 could not be reached at"):
+            made.links[0].wait(0.0)
+        made.links[0].wait(0.0)  # and only once
+        speak(made, 0, 1)
+
+
+def test_a_peer_that_is_there_cannot_be_added() -> None:
+    with mesh(2) as made:
+        with pytest.raises(InternalError, match="worker 0 cannot add worker 1"):
+            add(made, 0, 1)
+        made.open(0, 1)
+        with pytest.raises(InternalError, match="worker 0 cannot add worker 1"):
+            add(made, 0, 1)

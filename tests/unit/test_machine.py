@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.run.contract import END_OF_TIME_US
-from penstock.run.instructions import (
+from penstock.run.machine.instructions import (
     Advance,
     Done,
     EdgeLayout,
     Finish,
+    Grant,
     Poll,
     Run,
     Send,
@@ -27,8 +28,10 @@ from penstock.run.instructions import (
     Wake,
     WorkerLayout,
 )
-from penstock.run.machine import BUSY_AFTER_US, BUSY_LINGER_US, FAIR_EVERY, STARVED_AFTER, Machine
-from penstock.run.machine_state import may_run, times_of
+from penstock.run.machine.linger import BUSY_AFTER_US, BUSY_LINGER_US
+from penstock.run.machine.machine import Machine
+from penstock.run.machine.ready import FAIR_EVERY, STARVED_AFTER
+from penstock.run.machine.state import may_run, times_of
 
 STEPS_MAX = 200_000
 
@@ -138,16 +141,16 @@ class Job:
                 machine.finished(t)
             case Wake():
                 pytest.fail("nobody asked to be woken")
-        for edge, size in machine.take_grants():
-            pair = self.edges[w][edge]
-            self.wires[w, self.worker_of[pair[0]]].append(("credit", pair, size))
+            case Grant(edge=edge, size=size):
+                pair = self.edges[w][edge]
+                self.wires[w, self.worker_of[pair[0]]].append(("credit", pair, size))
         return False
 
     def _check_wait(self, machine: Machine, until_us: int | None) -> None:
         """A machine waits for the first time of all that anybody wants, and for none that has come."""
         runnable = [task for task in machine._tasks if not task.finished and may_run(task)]
         wanted = [at for task in runnable for at in times_of(task)]
-        wanted += [held.send_at_us for held in machine._held.values()]
+        wanted += [held.send_at_us for held in machine._linger.held.values()]
         assert until_us == min(wanted, default=None)
         assert until_us is None or until_us > self.now_us
 
@@ -228,7 +231,7 @@ def test_queues_stay_within_their_windows(job: Job) -> None:
     def watched(w: int) -> bool:
         nonlocal largest
         ended = original(w)
-        largest = max(largest, max(job.machines[w]._outstanding, default=0))
+        largest = max(largest, max(map(job.machines[w].outstanding, range(len(job.edges[w]))), default=0))
         return ended
 
     job._step = watched  # type: ignore[method-assign]
@@ -298,7 +301,7 @@ def test_tasks_that_are_equally_near_to_the_sinks_take_turns() -> None:
 
 
 @given(seed=st.integers(0, 1 << 32), tasks=st.integers(2, 8), turns=st.integers(1, 3))
-def test_whoever_can_run_does_so_soon_however_much_comes_in_nearer_to_the_sinks(
+def test_a_task_that_can_run_does_so_soon_however_much_comes_in_nearer_to_the_sinks(
     seed: int, tasks: int, turns: int
 ) -> None:
     # Task 0 is a source that always has more; the others stand anywhere and get more from outside whenever they ran.

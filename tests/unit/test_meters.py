@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._core import Tally, latency_bucket
-from penstock.run import meters
-from penstock.run.meters import SLICE_NS, Meters, percentile, upper_end_us
+from penstock.run.engine import meters
+from penstock.run.engine.meters import SLICE_NS, TABLES, Meters, joined, percentile, upper_end_us
 
 
 class Clocks:
@@ -120,3 +121,16 @@ def test_percentiles_count_entries() -> None:
     assert percentile([(10, 98), (20, 1), (30, 1)], 0.5) == 10
     assert percentile([(10, 98), (20, 1), (30, 1)], 0.99) == 20
     assert percentile([], 0.5) == 0
+
+
+def test_joined_intervals_keep_counts_and_the_last_state() -> None:
+    def rows(name: str, *values: tuple[object, ...]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([dict(zip(TABLES[name].names, v, strict=True)) for v in values], TABLES[name])
+
+    latency = [rows("latency", (1, "a/0", 7, 2), (1, "a/0", 9, 1)), rows("latency", (2, "a/0", 7, 3))]
+    assert joined("latency", latency) == rows("latency", (2, "a/0", 7, 5), (1, "a/0", 9, 1))
+    links = [rows("links", (i, 1, 0, 1, "ring", 10, 100, i, 5)) for i in (1, 2)]
+    assert joined("links", links) == rows("links", (2, 2, 0, 1, "ring", 20, 200, 2, 10))
+    balance = [rows("balance", (i, "r", 0, 500 + i, 0.5, 1.0 * i, 10 * i, 0)) for i in (1, 2)]
+    assert joined("balance", balance) == balance[1]
+    assert joined("balance", balance[:1]) == balance[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import sys
 from collections import Counter, defaultdict
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 from penstock import testing
 from penstock.errors import InvalidInput
-from penstock.model import topology
+from penstock.model import task_id, topology
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.task_id import TaskId, operator_of
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.testing import clusters, instances, profiles, random_cluster, random_topology, topologies
@@ -380,3 +382,11 @@ class TestTheTestKit:
         assert spec.loader is not None
         with pytest.raises(ImportError, match=r"needs Hypothesis, which is not installed; run: pip install"):
             spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_a_task_id_is_its_name_and_knows_its_parts() -> None:
+    task = TaskId.of("a/b", 12)
+    assert task == "a/b/12"
+    assert {"a/b/12": 1}[task] == 1
+    assert (task.operator, task.number, operator_of("a/b/12")) == ("a/b", 12, "a/b")
+    assert not doctest.testmod(task_id).failed

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import ENDED, MORE, SourceTask
+from penstock.run.dataflow import TimeSpec
 from penstock.run.operators.event_time import with_event_time
 from penstock.run.operators.rows import FilterRows
-from penstock.run.operators.sources import GeneratorSource
+from penstock.run.operators.sources.generated import GeneratorSource
 
 SCHEMA = parse_schema("time timestamp, n bigint")
 
@@ -24,7 +25,7 @@ def batch_of(times: list) -> pa.RecordBatch:
 
 
 def build(lateness: int) -> partial:
-    return partial(with_event_time, partial(FilterRows, lambda row: row.n % 3 != 1), "time", lateness)
+    return partial(with_event_time, partial(FilterRows, lambda row: row.n % 3 != 1), TimeSpec("time", lateness))
 
 
 @given(
@@ -48,7 +49,7 @@ def test_the_watermark_is_the_newest_emitted_time_less_the_lateness(
 def test_a_source_with_event_time_is_a_source() -> None:
     rows = [(5, 1), (3, 2)]
     source = partial(GeneratorSource, lambda task, tasks: iter(rows), SCHEMA)
-    task, out = opened(partial(with_event_time, source, "time", 2), rows_max=1), Recorder()
+    task, out = opened(partial(with_event_time, source, TimeSpec("time", 2)), rows_max=1), Recorder()
     assert isinstance(task, SourceTask)
     assert [task.poll(0, out) for _ in range(3)] == [MORE, MORE, ENDED]
     assert out.watermarks == [3]

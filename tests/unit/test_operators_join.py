@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections import Counter
 from functools import partial
 from random import Random
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 from penstock.flow.schema import parse_schema
 from penstock.flow.windows import sliding, tumbling
 from penstock.run.contract import LATE
-from penstock.run.operators.join import LATE_RIGHT, Side, WindowJoin, joined_schema
+from penstock.run.operators.keyed.join import LATE_RIGHT, Side, WindowJoin, joined_schema, matches
+from penstock.run.operators.keyed.windowed import windowed_schema
 from penstock.run.operators.times import Window
-from penstock.run.operators.windowed import windowed_schema
 
 LEFT = Side(parse_schema("user string, left_time timestamp, page array<bigint>"), ("user",), "left_time")
 RIGHT = Side(parse_schema("who string, right_time timestamp, price bigint"), ("who",), "right_time")
@@ -81,6 +83,13 @@ def unhashable_to_tuple(out: Recorder) -> list:
     return [tuple(tuple(v) if isinstance(v, list) else v for v in row) for row in out.rows()]
 
 
+def test_a_row_that_misses_one_of_its_windows_is_late_and_joined_in_the_others() -> None:
+    steps = [10, (batch_of([("a", 5, 1)], LEFT), 0), (batch_of([("a", 6, 2)], RIGHT), 1)]
+    out = drive(build(sliding("20 us", "10 us"), "inner"), steps)  # [-10, 10) has closed, [0, 20) has not
+    assert out.rows() == [(0, 20, "a", 5, [1], 6, 2)]
+    assert (out.rows(LATE), out.rows(LATE_RIGHT)) == ([("a", 5, [1])], [("a", 6, 2)])
+
+
 def test_late_rows_of_both_sides_come_out_apart() -> None:
     steps = [
         (batch_of([("a", 1, 1)], LEFT), 0),
@@ -94,3 +103,14 @@ def test_late_rows_of_both_sides_come_out_apart() -> None:
     assert out.rows(LATE) == [("a", 2, [2])]
     assert out.rows(LATE_RIGHT) == [("a", 3, 3)]
     assert out.rows() == [(20, 40, "b", 39, [5], 25, 4)]
+
+
+def test_keys_that_are_equal_in_spark_are_joined_whatever_their_bits() -> None:
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
+    keys = pa.array([0.0, -0.0, math.nan, other_nan, 1.5, None])
+    left = pa.RecordBatch.from_arrays([keys], names=["k"])
+    for kind in (pa.float64(), pa.float32()):
+        side = left.set_column(0, "k", keys.cast(kind))
+        found = matches(side, ["k"], side, ["k"], "inner")
+        pairs = set(zip(*(rows.to_pylist() for rows in found), strict=True))
+        assert pairs == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3), (3, 2), (3, 3), (4, 4)}

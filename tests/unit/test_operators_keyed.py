@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import RowError
 from penstock.flow.schema import parse_schema
-from penstock.run.kernels import Aggregate, Row
-from penstock.run.operators.keyed import AggregateFold, KeyedFold, ReduceFold, ReduceFunction
+from penstock.run.columns.kernels import Aggregate, Row
+from penstock.run.operators.keyed.unwindowed import AggregateFold, KeyedFold, ReduceFold, ReduceFunction
 
 SCHEMA = parse_schema("word string, place bigint, number bigint")
 AGGREGATES = [

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput, RowError
 from penstock.flow.schema import parse_schema
+from penstock.run.columns.kernels import Row
 from penstock.run.contract import ERRORS
-from penstock.run.kernels import Row
-from penstock.run.operators.batches import MapBatches, Select, Split
+from penstock.run.operators.batches import MapBatches, Split
+from penstock.run.operators.expressions import Project
 from penstock.run.operators.rows import FilterRows, FlatMapRows, MapRows, errors_schema
 from penstock.run.operators.union import Union
 
@@ -88,7 +89,9 @@ def test_union_passes_everything(values: list, sizes: list[int]) -> None:
 
 @given(values=rows, sizes=cuts)
 def test_select_reorders(values: list, sizes: list[int]) -> None:
-    out = drive(partial(Select, ["number", "name"]), cut(batch_of(values), sizes))
+    batch = batch_of(values)
+    schema = pa.schema([batch.schema.field("number"), batch.schema.field("name")])
+    out = drive(partial(Project, ["number", "name"], schema), cut(batch, sizes))
     assert out.rows() == [(number, name) for name, number in values]
 
 

@@ -12,7 +12,7 @@ from flow_kit import Recorder, opened
 from penstock.errors import InvalidInput, RowError
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
-from penstock.run.operators import sinks
+from penstock.run.operators.sinks import row_groups
 
 SCHEMA = parse_schema("n bigint")
 BATCH = pa.RecordBatch.from_pydict({"n": [1, 2]}, SCHEMA)
@@ -42,7 +42,7 @@ def test_parquet_parts_appear_when_they_are_whole(tmp_path: Path) -> None:
 
 
 def test_small_batches_make_large_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "GROUP_ROWS", 1000)
+    monkeypatch.setattr(row_groups, "GROUP_ROWS", 1000)
     task = opened(lambda: io.parquet(str(tmp_path)).make(SCHEMA))
     for i in range(2100):
         task.process(pa.RecordBatch.from_pydict({"n": [i]}, SCHEMA), 0, Recorder())
@@ -55,7 +55,7 @@ def test_small_batches_make_large_row_groups(tmp_path: Path, monkeypatch: pytest
 
 
 def test_wide_rows_do_not_wait_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "GROUP_BYTES", 10_000)
+    monkeypatch.setattr(row_groups, "GROUP_BYTES", 10_000)
     task = opened(lambda: io.parquet(str(tmp_path)).make(SCHEMA))
     for _ in range(10):
         task.process(pa.RecordBatch.from_pydict({"n": list(range(1000))}, SCHEMA), 0, Recorder())

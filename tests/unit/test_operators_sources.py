@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
+from penstock.flow.topology import Topology
 from penstock.run.contract import ENDED, Polled, SourceTask
-from penstock.run.operators.sources import GATHER_NS, IDLE_US, TICK_US, GeneratorSource
+from penstock.run.operators.sources.files import FilesSource
+from penstock.run.operators.sources.generated import GATHER_NS, PAUSE_US, TICK_US, GeneratorSource
 
 SCHEMA = parse_schema("n bigint, text string")
 
@@ -61,7 +63,7 @@ def test_generators_are_shared_and_go_on_where_they_were(tasks: int, rows_max: i
 
 def test_rows_of_a_slow_generator_go_out_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, GATHER_NS + 1)  # every look at it finds that the time is over
-    monkeypatch.setattr("penstock.run.operators.sources.time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("penstock.run.operators.sources.generated.time.monotonic_ns", lambda: next(clock))
     task, out = opened(partial(GeneratorSource, lambda task, tasks: [(n, "a") for n in range(5)], SCHEMA)), Recorder()
     for n in range(5):
         assert task.poll(n, out) == Polled()
@@ -79,7 +81,7 @@ def test_a_generator_pauses_and_stops() -> None:
     task, out = opened(partial(GeneratorSource, endless, SCHEMA)), Recorder()
     assert task.poll(7, out) == Polled()
     assert out.rows() == [(1, "a")]
-    assert task.poll(7, out) == Polled(wait_until_us=7 + IDLE_US)
+    assert task.poll(7, out) == Polled(wait_until_us=7 + PAUSE_US)
     task.stop()
     assert task.poll(8, out) == ENDED
 
@@ -161,6 +163,16 @@ def test_files_are_shared_out_sorted_and_streamed(tmp_path: Path, kind: str, dec
     assert len(found) == 50
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_files_without_a_byte_have_no_rows(tmp_path: Path, kind: str) -> None:
+    """Spark writes such for partitions without rows, and Arrow calls them errors."""
+    (tmp_path / f"a.{kind}").touch()
+    write(tmp_path, kind, "b", [{"n": 1, "text": "a"}])
+    out, task = Recorder(), opened(io.files(str(tmp_path), kind, "n bigint, text string").build)
+    drain(task, out)
+    assert out.rows() == [(1, "a")]
+
+
 def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no parquet files at .*nothing.*; give a folder"):
         io.files(str(tmp_path / "nothing*"))
@@ -217,3 +229,31 @@ def test_rate_without_rows_is_endless() -> None:
     assert task.poll(50_000, out) == Polled(wait_until_us=100_000)
     assert task.poll(100_000, out) == Polled(wait_until_us=200_000)
     assert [value for _, value in out.rows()] == [0, 1]
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_rows_of_a_rate_are_as_old_as_their_schedule_however_late_they_are_asked_for(attached: bool) -> None:
+    top = Topology("late")
+    stream = top.source("rate", io.rate(10, rows=100), tasks=2).event_time("timestamp")
+    stream.sink("out", io.discard(), tasks=None if attached else 1)
+    task, out = opened(top.build().operator("rate").build, rows_max=4, tasks=2, index=1), Recorder()
+    assert task.due_us() is None  # nobody has started the clock
+    task.poll(1_000_000, out)
+    assert task.due_us() == 1_100_000  # value 1 of the second of two tasks, ten values a second
+    task.poll(60_000_000, out)  # a slow job asks a minute later, and four rows fit: values 1, 3, 5, 7
+    assert [value for _, value in out.rows()] == [1, 3, 5, 7]
+    assert task.due_us() == 1_900_000
+
+
+def test_csv_is_read_as_spark_reads_it(tmp_path: Path) -> None:
+    """Nothing is null, also between quotes and in text, and nothing else is; a moment without a zone is UTC."""
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        'k,v,t\na,1,2024-01-01 00:00:00\n,2,2024-01-01T02:00:00+02:00\n"",3,\nNA,4,2024-01-01T00:00:00.5Z\n'
+    )
+    schema = parse_schema("k string, v int, t timestamp")
+    out, task = Recorder(), opened(partial(FilesSource, [str(path)], "csv", schema))
+    while not task.poll(0, out).ended:  # type: ignore[attr-defined]
+        pass
+    new_year = 1_704_067_200_000_000
+    assert out.rows() == [("a", 1, new_year), (None, 2, new_year), (None, 3, None), ("NA", 4, new_year + 500_000)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from flow_kit import US, cut, cuts, drive
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import LATE
-from penstock.run.operators import top
-from penstock.run.operators.top import Ranking, TopAll, TopWindows
+from penstock.run.operators.keyed import top
+from penstock.run.operators.keyed.top import Ranking, TopAll, TopWindows
 
 SCHEMA = parse_schema("route string, count bigint")
 WINDOWED = parse_schema("window_start timestamp, window_end timestamp, route string, count bigint")
@@ -134,3 +135,28 @@ def test_numbers_that_are_none_rank_as_in_spark() -> None:
     for descending, expected in ((True, ["nan", "2.0", "1.0", "None"]), (False, ["1.0", "2.0", "nan", "None"])):
         out = drive(partial(TopAll, Ranking(schema, 9, "x", descending), "end"), [batch])
         assert [str(row[0]) for row in out.rows()] == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from("ab"), st.booleans()), max_size=12))
+def test_rows_that_are_equal_are_told_apart_by_the_columns_that_follow(values: list) -> None:
+    group, by, text, flag = (list(column) for column in zip(*values, strict=True)) if values else ([], [], [], [])
+    types = [pa.int64(), pa.string(), pa.bool_()]
+    arrays = [pa.array(column, kind) for column, kind in zip((by, text, flag), types, strict=True)]
+    rows = pa.RecordBatch.from_arrays(arrays, names=["by", "text", "flag"])
+    found = top.ordering(rows, "by", True, ("flag",), np.array(group, dtype=np.int64))
+    ranked = sorted((g, -b, f, t) for g, b, t, f in values)
+    assert [(group[i], -by[i], flag[i], text[i]) for i in found.tolist()] == ranked
+
+
+def test_columns_that_decide_nothing_are_not_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked: list[int] = []
+
+    def counting(column: pa.Array, descending: bool) -> object:
+        ranked.append(len(column))
+        return value_ranks(column, descending)
+
+    value_ranks = top.value_ranks
+    monkeypatch.setattr(top, "value_ranks", counting)
+    rows = pa.RecordBatch.from_pydict({"by": [3, 1, 2, 1], "a": ["x", "y", "z", "w"], "b": ["", "", "", ""]})
+    assert top.ordering(rows, "by", False, ()).tolist() == [3, 1, 2, 0]
+    assert ranked == [4, 2]  # all rows by the ranked column, two by the next, none by the last

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from penstock.flow.schema import parse_schema
 from penstock.flow.windows import sliding, tumbling
+from penstock.run.columns.kernels import Aggregate
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE
-from penstock.run.kernels import Aggregate
-from penstock.run.operators.keyed import AggregateFold, ReduceFold
+from penstock.run.operators.keyed.unwindowed import AggregateFold, ReduceFold
+from penstock.run.operators.keyed.windowed import (
+    EventWindows,
+    ProcessingWindows,
+    assign,
+    assign_slices,
+    windowed_schema,
+)
 from penstock.run.operators.times import TIMESTAMP, Window
-from penstock.run.operators.windowed import EventWindows, ProcessingWindows, assign, assign_slices, windowed_schema
 
 SCHEMA = parse_schema("word string, time timestamp, number bigint")
 WINDOWS = [tumbling("10 microseconds"), sliding("30 us", "10 us"), sliding("25 us", "10 us"), sliding("7 us", "3 us")]
@@ -83,11 +89,11 @@ class Oracle:
 
     def row(self, word: str | None, time: int | None, number: int) -> None:
         starts = [] if time is None else windows_of(time, self.window)
-        starts = [start for start in starts if start + self.window.size_us > self.watermark]
-        for start in starts:
+        still_open = [start for start in starts if start + self.window.size_us > self.watermark]
+        for start in still_open:
             self.counts[start, word] += 1
             self.totals[start, word] += number
-        if not starts:
+        if time is None or still_open != starts:
             self.late.append((word, time, number))
 
     def results(self) -> Counter:

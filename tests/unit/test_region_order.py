@@ -8,32 +8,43 @@ from collections import deque
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from region_kit import turns
 
 from penstock.errors import InternalError
 from penstock.run.region.contract import UNITS, units_of
-from penstock.run.region.order import Merger, Released, Slice, Splitter
-from penstock.run.region.sharing import Sharing, turns
+from penstock.run.region.order import Merger, Slice, Splitter
+from penstock.run.region.sharing import Sharing
 
 shares = st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any)
+
+
+def all_slices(splitter: Splitter, rows: int) -> list[Slice]:
+    """So many consecutive rows, cut one slice after the other as the splitter's task does."""
+    found: list[Slice] = []
+    start = 0
+    while start < rows:
+        found.append(splitter.first(start, rows - start))
+        start += found[-1].rows
+    return found
 
 
 class TinyRegion:
     """A region whose every queue is bounded, driven one random step at a time.
 
-    The splitter waits for the connection of its next slice; a replica works off one slice at a time into one or more
-    parts, none of which it may send without credit; the merger takes whatever has been sent.
+    The splitter waits for the connection of its next slice; a replica works off one slice at a time, and may not send
+    what is left of it without credit; the merger takes whatever has been sent.
     """
 
     def __init__(
         self, replicas: int, batches: list[int], window: int, out_window: int, slice_rows: int, seed: int
     ) -> None:
         self.random = random.Random(seed)
-        self.splitter, self.merger = Splitter(range(replicas), slice_rows=slice_rows), Merger[list[int]]()
+        self.splitter, self.merger = Splitter(range(replicas), slice_rows=slice_rows), Merger[tuple[int, list[int]]]()
         self.batches, self.row = deque(batches), 0
         self.pending: deque[tuple[Slice, list[int]]] = deque()
         self.inputs: dict[int, deque[tuple[Slice, list[int]]]] = {r: deque() for r in range(replicas)}
-        self.outputs: dict[int, deque[tuple[int, list[int], bool]]] = {r: deque() for r in range(replicas)}
-        self.working: dict[int, deque[tuple[int, list[int], bool]]] = {r: deque() for r in range(replicas)}
+        self.outputs: dict[int, deque[tuple[int, list[int]]]] = {r: deque() for r in range(replicas)}
+        self.working: dict[int, deque[tuple[int, list[int]]]] = {r: deque() for r in range(replicas)}
         self.window, self.out_window = window, out_window
         self.unreleased = dict.fromkeys(range(replicas), 0)
         self.result: list[int] = []
@@ -58,13 +69,13 @@ class TinyRegion:
     def do(self, what: str, r: int) -> None:
         getattr(self, what)(r)
         assert all(size <= self.out_window for size in self.unreleased.values())
-        self.held_max = max(self.held_max, self.merger.statistics().size_held)
+        self.held_max = max(self.held_max, len(self.merger.held()))
 
     def cut(self, _: int) -> None:
         rows = self.batches.popleft()
         values = list(range(self.row, self.row + rows))
         self.row += rows
-        for piece in self.splitter.cut(rows):
+        for piece in all_slices(self.splitter, rows):
             self.pending.append((piece, values[piece.start : piece.start + piece.rows]))
 
     def send(self, _: int) -> None:
@@ -73,22 +84,20 @@ class TinyRegion:
         self.inputs[piece.replica].append((piece, values))
 
     def work(self, r: int) -> None:
-        """A filter that drops two thirds, and a flat_map that makes two of some: none, one or several parts."""
+        """A filter that drops two thirds, and a flat_map that makes two of some: nothing, or some rows."""
         piece, values = self.inputs[r].popleft()
         self.splitter.taken(r, 1)
-        out = [v for value in values for v in made_of(value)]
-        parts = [out[i : i + 3] for i in range(0, len(out), 3)] or [[]]
-        self.working[r].extend((piece.sequence, part, i + 1 == len(parts)) for i, part in enumerate(parts))
+        self.working[r].append((piece.sequence, [v for value in values for v in made_of(value)]))
 
     def emit(self, r: int) -> None:
         self.outputs[r].append(self.working[r].popleft())
         self.unreleased[r] += 1
 
     def merge(self, r: int) -> None:
-        sequence, part, last = self.outputs[r].popleft()
-        for released in self.merger.arrived(r, sequence, part, 1, last=last):
-            self.unreleased[released.replica] -= released.size
-            self.result += released.payload or []
+        sequence, made = self.outputs[r].popleft()
+        for replica, values in self.merger.arrived(sequence, (r, made)):
+            self.unreleased[replica] -= 1
+            self.result += values
 
 
 def made_of(value: int) -> list[int]:
@@ -134,62 +143,51 @@ def test_every_row_comes_out_once_and_in_order(
     assert not region.pending, "the region locked up"
     assert not any(region.inputs[r] or region.working[r] or region.outputs[r] for r in region.inputs), "locked up"
     assert region.result == [v for value in range(sum(batches)) for v in made_of(value)]
-    region.merger.finish(region.splitter.next_sequence)
+    assert not region.merger.held()
     assert region.held_max <= out_window * count
     assert region.splitter.laggard() is None
 
 
-def test_the_slice_that_is_next_passes_straight_through() -> None:
+def test_a_slice_passes_with_all_that_waited_for_it_alone() -> None:
     merger = Merger[str]()
-    assert merger.arrived(0, 0, "a1", 5, last=False) == [Released(0, "a1", 5)]
-    assert merger.arrived(1, 1, "b1", 7, last=False) == []
-    assert merger.size_held(0) == 0
-    assert merger.size_held(1) == 7
-    # The end of slice 0 brings what there is of slice 1, whose rest then passes straight through as well.
-    assert merger.arrived(0, 0, last=True) == [Released(1, "b1", 7)]
-    assert merger.arrived(1, 1, "b2", 1, last=True) == [Released(1, "b2", 1)]
-    merger.finish(2)
-    assert merger.statistics().size_held_max == 7
+    assert merger.arrived(0, "a") == ["a"]
+    assert merger.arrived(2, "c") == []
+    assert merger.arrived(4, "e") == []
+    assert merger.arrived(1, "b") == ["b", "c"]
+    assert merger.held() == ["e"]
+    assert merger.next_sequence == 3
 
 
-def test_an_empty_slice_frees_those_behind_it() -> None:
+def test_the_merger_names_what_came_twice() -> None:
     merger = Merger[str]()
-    merger.arrived(1, 1, "b", 1, last=True)
-    assert merger.arrived(0, 0, last=True) == [Released(1, "b", 1)]
-
-
-def test_the_merger_names_what_went_wrong() -> None:
-    merger = Merger[str]()
-    merger.arrived(0, 0, "a", last=True)
-    with pytest.raises(InternalError, match="slice 0 after its end"):
-        merger.arrived(0, 0, "again", last=True)
-    merger.arrived(1, 2, "c", last=True)
-    with pytest.raises(InternalError, match="slice 2 after its end"):
-        merger.arrived(1, 2, "again", last=True)
-    with pytest.raises(InternalError, match="slice 1 never came; 1 wait"):
-        merger.finish(3)
+    merger.arrived(0, "a")
+    with pytest.raises(InternalError, match="slice 0 came twice; the merger waits for 1"):
+        merger.arrived(0, "again")
+    merger.arrived(2, "c")
+    with pytest.raises(InternalError, match="slice 2 came twice"):
+        merger.arrived(2, "again")
 
 
 @given(st.integers(1, 60), st.integers(1, 4), st.data())
 def test_no_slice_is_lost_unnoticed(rows: int, replicas: int, data: st.DataObject) -> None:
     """Whatever a replica loses from some slice on, its closing slice with it or not, the merger holds something."""
     splitter, merger = Splitter(range(replicas), slice_rows=3), Merger[str]()
-    slices = splitter.cut(rows)
+    slices = all_slices(splitter, rows)
     closing = splitter.closing(range(replicas))
     lost = data.draw(st.sampled_from(slices))
     tail = data.draw(st.booleans())
     for piece in (*slices, *closing):
         gone = piece == lost or (tail and piece.replica == lost.replica and piece.sequence > lost.sequence)
         if not gone:
-            merger.arrived(piece.replica, piece.sequence, "rows", 1, last=True)
+            merger.arrived(piece.sequence, "rows")
     whole = replicas == 1 and tail  # then nothing has come behind it, but its connection has broken
-    assert bool(merger.statistics().slices_held) != whole
+    assert bool(merger.held()) != whole
 
 
 def test_the_laggard_has_the_oldest_slice() -> None:
     splitter = Splitter((4, 5), slice_rows=1)
     assert splitter.laggard() is None
-    for piece in splitter.cut(4):
+    for piece in all_slices(splitter, 4):
         splitter.sent(piece, 10)
     assert splitter.laggard() == 4
     splitter.taken(4, 15)  # the first, and half of the third
@@ -214,8 +212,8 @@ def test_a_replica_took_what_it_had_rows_for() -> None:
 def test_slices_are_as_long_as_their_replica_is_heavy() -> None:
     splitter = Splitter((0, 1), slice_rows=100)
     splitter.retarget((0, 1), (900, 100))
-    rows = [piece.rows for piece in splitter.cut(10_000) if piece.replica == 1]
-    assert max(rows) <= 22  # two in a row are one slice
+    rows = [piece.rows for piece in all_slices(splitter, 10_000) if piece.replica == 1]
+    assert max(rows) <= 11
     assert sum(rows) == pytest.approx(1000, abs=12)
     with pytest.raises(ValueError, match="slice_rows is 0"):
         Splitter((0,), slice_rows=0)
@@ -238,7 +236,7 @@ def test_turns_are_smooth(given_shares: list[int], length: int) -> None:
 def test_shares_hold_by_rows_whatever_the_slices(sizes: list[int], given_shares: list[int]) -> None:
     sharing = Sharing(range(len(given_shares)))
     weights = units_of(given_shares)
-    sharing.weigh(weights)
+    sharing.retarget(range(len(weights)), weights)
     got = dict.fromkeys(range(len(weights)), 0)
     for size in sizes:
         got[sharing.take(size)] += size
@@ -252,7 +250,7 @@ def test_decisions_do_not_starve_a_light_replica() -> None:
     got = []
     for number in range(100):
         light = 10 if number % 2 else 11
-        sharing.weigh((UNITS - light, light))
+        sharing.retarget((0, 1), (UNITS - light, light))
         got += [sharing.take(1) for _ in range(10)]
     assert 9 <= got.count(1) <= 12
 
@@ -269,4 +267,4 @@ def test_queues_decide_where_the_policy_says_so() -> None:
 
 def test_weights_must_add_up() -> None:
     with pytest.raises(ValueError, match="add up to 1000"):
-        Sharing((0, 1)).weigh((500, 400))
+        Sharing((0, 1)).retarget((0, 1), (500, 400))

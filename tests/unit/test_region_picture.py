@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from penstock.deploy.metric_log import MetricLog, read_metric_table
+from penstock.deploy.metrics.metric_log import MetricLog, read_metric_table
 from penstock.errors import InvalidInput
 from penstock.observe.balance_picture import draw_region, region_histories
-from penstock.run.meters import balance_rows
+from penstock.run.engine.meters import balance_rows
 from penstock.run.region.lengths import GROWTH_MAX, SLICE_SECONDS, SliceLengths
 
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from worker_kit import LocalJob
 
 import penstock as ps
-from penstock.deploy.region_scale import region_to_scale
-from penstock.deploy.rendezvous import COMMANDS_MAX, Roll
+from penstock.deploy.driver.region_scale import region_to_scale
+from penstock.deploy.driver.rendezvous import COMMANDS_MAX, Roll
 from penstock.errors import InternalError, InvalidInput
 from penstock.run.dataflow import Dataflow
-from penstock.run.layout import RunSettings
+from penstock.run.engine.worker_share import RunSettings
 from penstock.run.region import membership
 from penstock.run.region.contract import UNITS
 from penstock.run.region.membership import Membership, asked_scale, scale_command
 from penstock.run.region.policies import POLICIES, find_policy
 from penstock.run.region.tasks import SplitterSettings, SplitterTask
-from penstock.simulate.region import Members, Phase, RegionModel, simulate
+from penstock_lab.simulate.region import Members, Phase, RegionModel, simulate
 
 BATCH_ROWS = 100
 

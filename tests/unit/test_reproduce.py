@@ -17,14 +17,14 @@ from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
+from penstock.optimise.certificate import make_plan
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.door import make_plan
-from penstock.reproduce import ITEMS, Item, find_item, reproduce
-from penstock.reproduce import statements as cost
-from penstock.reproduce import time_statements as time
-from penstock.reproduce.measure import Case, Row
-from penstock.reproduce.page import COLUMNS, machine_line
-from penstock.reproduce.statements import OPTIMUM, Figures
+from penstock_lab.reproduce import ITEMS, Item, find_item, reproduce
+from penstock_lab.reproduce import statements as cost
+from penstock_lab.reproduce import time_statements as time
+from penstock_lab.reproduce.measure import Case, Row
+from penstock_lab.reproduce.page import COLUMNS, machine_line
+from penstock_lab.reproduce.statements import OPTIMUM, Figures
 
 SIZES = (10, 12)
 PLACEMENT = [name for name, item in ITEMS.items() if isinstance(item, Item)]  # the others have test files of their own

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import balance
-from penstock.reproduce import ITEMS, reproduce
-from penstock.reproduce.balance_item import BalanceItem, Finding, Scale
+from penstock_lab.bench.balance import measure as balance
+from penstock_lab.reproduce import ITEMS, reproduce
+from penstock_lab.reproduce.balance_item import BalanceItem, Finding, Scale
 
 SMALL = Scale(depth_s=16.0, run_s=4.0, replicas_max=2)
 NAMES = [name for name in ITEMS if name.startswith("balance-")]

@@ -188,12 +188,6 @@ def test_a_batch_keeps_its_messages(messages: list[bytes]) -> None:
     assert [bytes(message) for message in record.messages()] == messages
 
 
-def test_pieces_are_gathered() -> None:
-    producer, consumer = ends()
-    producer.send_pieces(0, [b"a", b"", bytearray(b"bc"), pa.py_buffer(b"def")])
-    assert bytes(consumer.next(0) or b"") == b"abcdef"
-
-
 def test_a_full_ring_refuses_and_meters_the_wait() -> None:
     producer, consumer = ends()
     sent = 0

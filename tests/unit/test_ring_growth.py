@@ -7,9 +7,8 @@ import logging
 import os
 import select
 import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -18,13 +17,14 @@ from hypothesis import strategies as st
 
 from penstock._core import NoSharedMemory, RingSegment
 from penstock.errors import InternalError
-from penstock.run.channel import inbox as inbox_room
-from penstock.run.channel import ring as ring_room
-from penstock.run.channel.growth import MESSAGES_HELD_MIN, MESSAGES_WHOLE, UNIT, GrowthLimits, Traffic, capacity_after
-from penstock.run.channel.inbox import Inbox
-from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.ring import RingChannel
-from penstock.run.wire import Kind, unpack_batch
+from penstock.run.transport import inbox as inbox_room
+from penstock.run.transport import ring as ring_room
+from penstock.run.transport.growth import MESSAGES_HELD_MIN, MESSAGES_WHOLE, UNIT, GrowthLimits, Traffic, capacity_after
+from penstock.run.transport.inbox import Inbox
+from penstock.run.transport.loop import Loop
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.ring import RingChannel
+from penstock.run.transport.wire import Frame, Kind, unpack_batch
 
 SMALL = 16 * 1024
 EAGER = GrowthLimits(bytes_max=1 << 20, messages_min=1, obstacles_min=1, looks_between=1)
@@ -117,24 +117,30 @@ class Node:
     """Worker 0, and others that send to it."""
 
     inboxes: list[Inbox]
+    loop: Loop
     senders: dict[int, RingChannel]  # to worker 0
     receivers: dict[int, RingChannel]  # at worker 0
     sent: dict[int, int]
     got: dict[int, list[int]]
+    departed: list[int | None] = field(default_factory=list)
 
     def send(self, worker: int, size: int) -> None:
         number = self.sent[worker]
-        self.senders[worker].send_batch(0, batch_of(worker, number, size), number)
+        self.senders[worker].send_batch(worker, batch_of(worker, number, size), number)
         self.sent[worker] += 1
 
     def take(self) -> None:
         """One look of worker 0, as its loop has them; what came is checked."""
         self.inboxes[0].look()
-        for worker, channel in self.receivers.items():
-            for frame in channel.take():
-                batch = unpack_batch(frame, SCHEMA)
-                assert batch.equals(batch_of(worker, frame.value, len(batch.column(0)[0].as_py())))
-                self.got[worker].append(frame.value)
+
+    def arrived(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            batch = unpack_batch(frame, SCHEMA)
+            assert batch.equals(batch_of(frame.edge, frame.value, len(batch.column(0)[0].as_py())))
+            self.got[frame.edge].append(frame.value)
+
+    def gone(self, departure: PeerGone) -> None:
+        self.departed.append(departure.worker)
 
     def finish(self) -> None:
         """Everybody hears and writes until nothing waits and everything has come."""
@@ -185,22 +191,31 @@ def batch_of(worker: int, number: int, size: int) -> pa.RecordBatch:
 @contextlib.contextmanager
 def node(workers: int = 2, limits: GrowthLimits = EAGER, capacity: int = SMALL) -> Iterator[Node]:
     never = GrowthLimits(growths_max=0)
-    inboxes = [Inbox(RingSegment(capacity), w, 1, limits if w == 0 else never) for w in range(workers + 1)]
-    made = Node(inboxes, {}, {}, dict.fromkeys(range(1, workers + 1), 0), {w: [] for w in range(1, workers + 1)})
+    edges = workers + 1  # each sends along the edge of its number
+    inboxes = [Inbox(RingSegment(capacity), w, edges, limits if w == 0 else never) for w in range(workers + 1)]
+    numbers = range(1, workers + 1)
+    made = Node(inboxes, Loop(), {}, {}, dict.fromkeys(numbers, 0), {w: [] for w in numbers})
     with contextlib.ExitStack() as stack:
+        stack.callback(made.loop.close)
         for inbox in inboxes:
             stack.callback(inbox.close)
-        for worker in range(1, workers + 1):
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            call = threading.Thread(
-                target=lambda w=worker, s=theirs: made.senders.update({w: inboxes[w].connect(s, 0)})
-            )
-            call.start()
-            made.receivers[worker] = inboxes[0].connect(ours, worker)
-            call.join()
-            stack.callback(made.receivers[worker].close)
-            stack.callback(made.senders[worker].close)  # twice where a test has closed it
+        for worker in numbers:
+            join(made, worker, stack)
         yield made
+
+
+def join(made: Node, worker: int, stack: contextlib.ExitStack) -> None:
+    """Let worker 0 and another exchange their inboxes; the other's descriptors are in nobody's loop."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ends = made.inboxes[0], made.inboxes[worker]
+    for inbox, connection in zip(ends, pair, strict=True):
+        inbox.offer_to(connection)
+    channels = [inbox.connect(s, peer) for inbox, s, peer in zip(ends, pair, (worker, 0), strict=True)]
+    for inbox, channel in zip(ends, channels, strict=True):
+        inbox.offer_is_over()
+        stack.callback(channel.close)  # twice where a test has closed it
+    made.receivers[worker], made.senders[worker] = channels
+    made.receivers[worker].register(made.loop, made)
 
 
 def test_a_ring_grows_to_hold_50_messages_and_the_former_one_goes() -> None:
@@ -263,22 +278,22 @@ def test_what_comes_ahead_through_the_next_ring_waits_for_what_is_still_in_the_o
 def test_one_whose_stream_has_ended_does_not_keep_the_former_ring() -> None:
     with node(2) as made:
         made.send(2, 10)
-        made.senders[2].end_sending()
+        made.senders[2].say_goodbye()
         made.fill(1, 3000)
         made.grow()
         made.finish()
         made.finish_moving()
-        assert made.receivers[2].has_ended
+        assert made.departed == [2]
 
 
 def test_the_end_of_a_stream_may_come_through_the_next_ring() -> None:
     with node(1) as made:
         made.fill(1, 3000)
         made.grow()
-        made.senders[1].end_sending()
+        made.senders[1].say_goodbye()
         made.finish()
         made.take()
-        assert made.receivers[1].has_ended
+        assert made.departed == [1]
 
 
 @pytest.mark.parametrize("hears", [False, True])
@@ -291,9 +306,11 @@ def test_a_peer_that_leaves_on_the_way_has_written_to_one_of_the_two(hears: bool
             made.senders[2].hear()
             made.send(2, 1000)
         made.senders.pop(2).close()
-        with contextlib.suppress(PeerGone):
-            for _ in range(TURNS_MAX):
-                made.got[2] += [frame.value for frame in made.receivers[2].receive()]
+        for _ in range(TURNS_MAX):
+            made.loop.turn(0.0)
+            if made.departed:
+                break
+        assert made.departed == [2]
         made.finish()
         made.finish_moving()
 
@@ -367,24 +384,64 @@ def test_blocking_time_and_bytes_are_counted_over_both_rings() -> None:
         assert counts.bytes_waiting == 0
 
 
-def test_who_waits_is_told_of_space_in_the_next_ring() -> None:
+def test_one_that_waits_is_told_of_space_in_the_next_ring() -> None:
     with node(1, GrowthLimits(bytes_max=2 * SMALL, messages_min=1, obstacles_min=1, looks_between=1)) as made:
-        sender, receiver = made.senders[1], made.receivers[1]
+        made.senders[1].register(made.loop, made)
         for _ in range(100):  # more than either ring holds
             made.send(1, 3000)
         while len(made.got[1]) < 100:  # neither end does anything without being told
-            poll = select.poll()
-            for channel in (sender, receiver):
-                poll.register(channel.fileno(), select.POLLIN)
-            told = dict(poll.poll(20_000))
-            assert told, "both ends wait for each other"
-            if receiver.fileno() in told:
-                made.take()
-            if sender.fileno() in told:
-                assert sender.receive() == []
-                sender.flush()
+            assert select.select([made.loop._fileno], [], [], 20)[0], "both ends wait for each other"
+            made.loop.turn(0.0)
         assert made.capacity == 2 * SMALL
         made.check()
+
+
+def test_a_newcomer_is_let_into_a_ring_that_has_grown() -> None:
+    with node(2) as made, contextlib.ExitStack() as stack:
+        made.fill(1, 3000)
+        made.grow()
+        made.inboxes.append(Inbox(RingSegment(SMALL), 3, 4, GrowthLimits(growths_max=0)))
+        stack.callback(made.inboxes[3].close)
+        made.inboxes[0]._edges = 4
+        made.sent[3], made.got[3] = 0, []
+        join(made, 3, stack)  # while worker 1 has not moved yet
+        assert not made.receivers[3].is_behind
+        made.fill(3, 3000)
+        made.finish()
+        made.finish_moving()
+        held = made.capacity
+        made.inboxes[0]._grow(2 * held, Traffic())  # and it follows to the next one
+        made.fill(3, 9000)
+        made.finish()
+        made.finish_moving()
+        assert made.senders[3]._epoch == made.inboxes[0].segment.epoch
+
+
+def test_what_a_worker_left_unread_is_not_taken_for_its_successors() -> None:
+    with node(2) as made, contextlib.ExitStack() as stack:
+        made.send(1, 1000)
+        made.send(2, 1000)
+        made.receivers[1].close()  # before anybody has looked
+        made.inboxes[1] = Inbox(RingSegment(SMALL), 1, 3, GrowthLimits(growths_max=0))
+        stack.callback(made.inboxes[1].close)
+        join(made, 1, stack)
+        made.sent[1] = 0
+        made.send(1, 500)
+        made.finish()
+
+
+def test_an_inbox_does_not_grow_between_an_offer_and_its_answer() -> None:
+    with node(1) as made:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours, theirs:
+            made.inboxes[0].offer_to(ours)
+            made.fill(1, 3000)
+            made.finish()
+            assert made.capacity == SMALL
+            made.inboxes[0].offer_is_over()
+            made.fill(1, 3000)
+            made.finish()
+            assert made.capacity > SMALL
 
 
 steps = st.one_of(
@@ -429,4 +486,4 @@ def test_an_outbox_has_a_limit() -> None:
             made.send(1, 200_000)
         assert sender.statistics().bytes_waiting <= 100_000
         made.finish()
-        sender.send_mark(Kind.END, 0)
+        sender.send_mark(Kind.END, 1)

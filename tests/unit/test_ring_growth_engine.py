@@ -12,9 +12,9 @@ import pytest
 from worker_kit import LocalJob
 
 import penstock as ps
-from penstock.run.channel.growth import GrowthLimits
-from penstock.run.layout import RunSettings
-from penstock.run.links import Transport
+from penstock.run.engine.worker_share import RunSettings
+from penstock.run.transport.growth import GrowthLimits
+from penstock.run.transport.links import Transport
 
 EAGER = GrowthLimits(bytes_max=1 << 18, messages_min=1, obstacles_min=1, looks_between=1)
 LINES = 4_000
@@ -32,7 +32,7 @@ def test_a_job_with_large_batches_gets_a_larger_inbox(caplog: pytest.LogCaptureF
     sink = ps.io.callback(lambda batch: got.extend(batch.column(0).to_pylist()))
     top.source("a", ps.io.generator(numbers, "x long")).sink("out", sink, tasks=1)
     settings = RunSettings(rows_max=rows, window_bytes=1 << 17, transport="ring")
-    with caplog.at_level(logging.INFO, "penstock.run.channel.inbox"):
+    with caplog.at_level(logging.INFO, "penstock.run.transport.inbox"):
         LocalJob(top.build(), 2, {"a/0": 0, "out/0": 1}, settings).run()
     assert got == list(range(batches * rows))
     assert "worker 1's inbox grows from 262144 bytes to 4194304" in caplog.text  # 50 times 96 KB are more than that
@@ -52,7 +52,7 @@ def test_a_circle_of_workers_that_all_grow_at_once_counts_every_word(caplog: pyt
     job = LocalJob(flow, 3, {task: place.get(task, int(task.rpartition("/")[2])) for task in names}, settings)
     for worker in job.workers:
         worker._links._transport = Transport("ring", 8 * 1024, EAGER)
-    with caplog.at_level(logging.INFO, "penstock.run.channel.inbox"):
+    with caplog.at_level(logging.INFO, "penstock.run.transport.inbox"):
         job.run()
     expected = Counter(itertools.chain(*(f"w{i % 50} w{i % 7} w{i % 11}".split() for i in range(LINES))))
     assert {row["word"]: row["count"] for row in job.rows("out")} == expected

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from image_strategies import any_batches, cells
 
-from penstock.run import kernels
-from penstock.run.channel.socket import SocketChannel
-from penstock.run.wire import codec_of, open_image, route_by_key, route_by_target, unpack_batch, write_image
+from penstock.run.columns import kernels
+from penstock.run.transport.socket import SocketChannel
+from penstock.run.transport.wire import codec_of, open_image, route_by_key, route_by_target, unpack_batch, write_image
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])

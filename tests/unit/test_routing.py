@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.model.topology import GROUPINGS
 from penstock.run.dataflow import Grouping
-from penstock.run.routing import Router
-from penstock.run.wire import codec_of
+from penstock.run.engine.routing import Router
+from penstock.run.transport.wire import codec_of
 
 keys = st.one_of(st.none(), st.text(max_size=3))
 tables = st.lists(st.tuples(keys, st.integers(-5, 5)), max_size=120)

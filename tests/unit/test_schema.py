@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types
 
+import penstock as ps
 from penstock.errors import InvalidInput
 from penstock.flow.schema import parse_schema, require_columns, to_ddl, type_name
 
@@ -74,6 +77,75 @@ def test_faults_are_named(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_schema(text)
 
+
+# -- PySpark's types -------------------------------------------------------------------------------------------------
+
+SPARK = types.StructType(
+    [
+        types.StructField("odd `name", types.LongType(), nullable=False),
+        types.StructField("price", types.DecimalType(24, 8)),
+        types.StructField("short", types.VarcharType(3)),
+        types.StructField("at", types.TimestampType()),
+        types.StructField("local", types.TimestampNTZType()),
+        types.StructField("days", types.ArrayType(types.DateType(), containsNull=False)),
+        types.StructField("by", types.MapType(types.StringType(), types.BinaryType())),
+        types.StructField("inner", types.StructType([types.StructField("a b", types.ByteType(), nullable=False)])),
+    ]
+)
+
+
+def test_pyspark_types_are_schemas() -> None:
+    assert parse_schema(SPARK) == parse_schema(
+        "`odd ``name` bigint not null, price decimal(24,8), short string, at timestamp, local timestamp_ntz, "
+        "days array<date>, by map<string, binary>, inner struct<`a b`: tinyint>"
+    )
+    assert parse_schema(types.LongType()) == parse_schema("value bigint")
+
+
+def test_every_door_takes_them() -> None:
+    class Total(ps.Stateful):
+        schema = SPARK
+
+        def on_row(self, *given: object) -> None:
+            raise NotImplementedError
+
+    stream = ps.Topology("typed").source("rows", ps.io.generator(lambda *_: (), SPARK))
+    found = [
+        stream,
+        stream.map(lambda row: row, SPARK),
+        stream.flat_map(lambda row: [row], SPARK),
+        stream.map_batches(lambda batch: batch, SPARK),
+        stream.key_by("price").process(Total),
+    ]
+    assert {to_ddl(one.schema) for one in found} == {to_ddl(parse_schema(SPARK))}
+    assert ps.io.dataframe(None, SPARK).schema == stream.schema
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (types.LongType, r"the class LongType; give an object of it, such as LongType\(\)"),
+        (types.StructType(), r"has no columns"),
+        (types.StructType([types.StructField("v", types.VariantType())]), r"unknown type 'variant'"),
+        (types.StructType([types.StructField("i", types.DayTimeIntervalType())]), r"unknown type 'interval'"),
+        (types.StructType([types.StructField("a", types.LongType())] * 2), r"names column 'a' twice"),
+        (17, r"schema is 17; give a DDL string such as .* or a StructType"),
+    ],
+)
+def test_types_without_a_counterpart_are_named(given: Any, message: str) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidInput, match=message):
+        parse_schema(given)
+
+
+def test_pyspark_types_nest_up_to_a_limit() -> None:
+    kind: types.DataType = types.LongType()
+    for _ in range(40):
+        kind = types.ArrayType(kind)
+    with pytest.raises(InvalidInput, match="nests types more than 32 deep"):
+        parse_schema(kind)
+
+
+# -- there and back --------------------------------------------------------------------------------------------------
 
 simple = st.sampled_from([kind for text, kind in TYPES.items() if "<" not in text])
 names = st.text(min_size=1, max_size=8).filter(lambda name: name.isprintable())

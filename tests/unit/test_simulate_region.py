@@ -18,8 +18,8 @@ from penstock.run.region.contract import Decision, Routing, even_weights
 from penstock.run.region.policies import find_policy
 from penstock.run.region.policies.oracle import Known, Oracle
 from penstock.run.region.sharing import Sharing
-from penstock.simulate import experiments, region
-from penstock.simulate.region import Buffers, Members, Phase, RegionModel, simulate
+from penstock_lab.simulate import experiments, region
+from penstock_lab.simulate.region import Buffers, Members, Phase, RegionModel, simulate
 
 
 class Twin:
@@ -97,7 +97,7 @@ def test_the_core_is_its_slow_twin(
     kernel = region._kernel(model)
     policy = find_policy({"turns": "round-robin", "reroute": "reroute", "rebalance": "rebalance"}[routing]).build()
     turns = Sharing(range(model.replicas))
-    turns.weigh(even_weights(model.replicas))
+    turns.retarget(range(model.replicas), even_weights(model.replicas))
     kernel.set_turns(np.array([turns.take(1) for _ in range(1000)], dtype=np.int32), region.ROUTINGS[policy.routing])
     kernel.advance(1e9, 400)
     twin = Twin(model, routing)

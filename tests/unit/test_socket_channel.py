@@ -16,9 +16,18 @@ from hypothesis import strategies as st
 from image_strategies import any_batches, cells
 
 from penstock.errors import InternalError
-from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.socket import SocketChannel
-from penstock.run.wire import HEADER, BufferFrame, Frame, Kind, WireFault, unpack_batch, write_image
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.socket import SocketChannel
+from penstock.run.transport.wire import (
+    BODY_BYTES_MAX,
+    HEADER,
+    BufferFrame,
+    Frame,
+    Kind,
+    WireFault,
+    unpack_batch,
+    write_image,
+)
 
 EDGES = 8
 HEAD = struct.Struct("<IB3xIIq40x")
@@ -145,11 +154,11 @@ def test_what_the_kernel_refuses_waits_and_the_time_is_counted(pair: tuple[Socke
     assert alive() is not None  # written from the batch's own buffers, so they are held
     waiting = sender.statistics().bytes_waiting
     assert 0 < waiting == sum(sizes) + 5 * HEAD.size - sender.statistics().bytes_sent
-    assert not sender.wait_writable(0.0)
+    assert not sender.flush()
     frames = take(sender, receiver, 5)
     assert all(unpack_batch(frame, NUMBERS).equals(numbers(100_000)) for frame in frames)
     assert not sender.wants_write
-    assert sender.wait_writable(1.0)  # nothing waits, so there is nothing to wait for
+    assert sender.flush()
     gc.collect()
     assert alive() is None
     counts = sender.statistics()
@@ -173,11 +182,18 @@ def test_an_outbox_beyond_its_limit_is_our_bug() -> None:
     right.close()
 
 
-def test_a_batch_beyond_the_limit_is_refused_before_it_is_sent(pair: tuple[SocketChannel, SocketChannel]) -> None:
-    huge = pa.RecordBatch.from_arrays(
-        [pa.Array.from_buffers(pa.int64(), 40_000_000, [None, pa.py_buffer(np.zeros(40_000_000))])], names=["i"]
-    )
-    with pytest.raises(WireFault, match="lower rows_max"):
+def test_the_mark_of_a_slice_goes_out_although_nothing_follows(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    pair[0].send_mark(Kind.SLICE, 0, 7 << 16 | 1)
+    (frame,) = pair[1].receive()
+    assert (frame.kind, frame.value) == (Kind.SLICE, 7 << 16 | 1)
+
+
+def test_a_row_beyond_the_limit_is_refused_before_it_is_sent(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    length = BODY_BYTES_MAX + 1
+    ends = pa.py_buffer(np.array([0, length], np.int32))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(np.zeros(length, np.uint8))])
+    huge = pa.RecordBatch.from_arrays([value], names=["i"])
+    with pytest.raises(WireFault, match=r"one row takes 2684\d+ bytes .* the limit is 268435456 bytes"):
         pair[0].send_batch(0, huge, 0)
     assert not pair[0].wants_write
 
@@ -240,7 +256,7 @@ def test_rows_must_be_those_of_the_head() -> None:
 def test_the_end_comes_after_the_last_frame(pair: tuple[SocketChannel, SocketChannel]) -> None:
     sender, receiver = pair
     sender.send_mark(Kind.END, 1)
-    sender.end_sending()
+    sender.say_goodbye()
     assert [frame.kind for frame in receiver.receive()] == [Kind.END]
     with pytest.raises(PeerGone, match="worker 0 closed"):
         receiver.receive()
@@ -257,10 +273,10 @@ def test_sending_to_the_dead_is_peer_gone(pair: tuple[SocketChannel, SocketChann
         sender.send_mark(Kind.CREDIT, 0, 1)
 
 
-def test_a_timed_wait_notices_that_the_peer_died(pair: tuple[SocketChannel, SocketChannel]) -> None:
+def test_what_waits_is_refused_once_the_peer_has_died(pair: tuple[SocketChannel, SocketChannel]) -> None:
     sender, receiver = pair
     while not sender.wants_write:
         sender.send_batch(0, numbers(50_000), 0)
     receiver.close()
     with pytest.raises(PeerGone):
-        sender.wait_writable(30.0)
+        sender.flush()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.deploy.tagged import AHEAD_BATCHES_MAX, TAG, Splitter, rows_of
+from penstock.deploy.worker.tagged import AHEAD_BATCHES_MAX, TAG, Splitter, rows_of
 
 KINDS = (
     pa.struct([("n", pa.int64()), ("s", pa.string())]),

@@ -15,9 +15,9 @@ from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Options, Problem
 from penstock.optimise.door import place
-from penstock.optimise.kernighan_lin import improved
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place.turbostream import Split, assign, consolidated, consolidation_tree, round_robin, schedule
+from penstock.optimise.steps.kernighan_lin import improved
 
 
 def graph_of(loads: dict[str, float], traffic: dict[str, float]) -> OperatorGraph:

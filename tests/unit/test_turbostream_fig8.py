@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import ipc
-from penstock.bench.ipc_cases import KB, Case, Outcome
-from penstock.reproduce.turbostream_fig8 import COLUMNS, NETTY, NETTY_EPOLL, RING, Effort, Take, TransportFigure
+from penstock_lab.bench.ipc import measure as ipc
+from penstock_lab.bench.ipc.cases import KB, Case, Outcome
+from penstock_lab.reproduce.turbostream_fig8 import COLUMNS, NETTY, NETTY_EPOLL, RING, Effort, Take, TransportFigure
 
 Latency = Callable[[str, Case], float | None]
 

@@ -7,8 +7,8 @@ import socket
 import pyarrow as pa
 import pytest
 
-from penstock.run.channel.socket import SocketChannel
-from penstock.run.wire import BODY_BYTES_MAX, HEADER, Kind, WireFault, pack, unpack, unpack_batch, write_image
+from penstock.run.transport.socket import SocketChannel
+from penstock.run.transport.wire import BODY_BYTES_MAX, HEADER, Kind, WireFault, pack, unpack, unpack_batch, write_image
 
 EDGES = 8
 

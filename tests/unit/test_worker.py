@@ -19,11 +19,12 @@ from worker_kit import PATIENCE_SECONDS, LocalJob
 import penstock as ps
 from penstock._core import NoSharedMemory, RingSegment
 from penstock.errors import InternalError, InvalidInput
-from penstock.run import links
-from penstock.run.channel.protocol import PeerGone
 from penstock.run.contract import Interrupted
-from penstock.run.layout import RunSettings
-from penstock.run.worker import Cancelled, TaskFault
+from penstock.run.engine.worker import Cancelled, TaskFault
+from penstock.run.engine.worker_share import RunSettings
+from penstock.run.operators.sources.generated import RateSource
+from penstock.run.transport import links
+from penstock.run.transport.protocol import PeerGone
 
 both_transports = pytest.mark.parametrize("transport", ["socket", "ring"])
 TEXT = ["the cat sat", "the dog sat", "a cat", "", "the end"]
@@ -103,7 +104,7 @@ def test_overload_keeps_queues_within_their_windows(transport: str) -> None:
         nonlocal largest, ahead, taken
         taken += got.num_rows
         ahead = max(ahead, made * 1000 - taken)
-        largest = max(largest, *(worker._machine.statistics().queued_bytes for worker in job.workers))
+        largest = max(largest, *(worker.machine.statistics().queued_bytes for worker in job.workers))
 
     taken = 0
     top.source("a", ps.io.generator(flood, "i bigint")).sink("b", ps.io.callback(slow), tasks=1)
@@ -419,6 +420,16 @@ def test_latency_is_metered_at_a_sink_with_tasks_of_its_own_too() -> None:
     job = LocalJob(top.build(), 2).run()
     latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
     assert [(row["task"], row["batches"]) for row in latency] == [("out/0", 1)]
+
+
+def test_latency_counts_from_when_a_row_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RateSource, "due_us", lambda source: 1_000_000)  # a second after midnight in 1970
+    top = ps.Topology("behind")
+    top.source("a", ps.io.rate(1000, rows=3)).sink("out", ps.io.discard(), tasks=1)
+    job = LocalJob(top.build(), 2).run()
+    latency = [row for control in job.controls for t in control.tables for row in t["latency"].to_pylist()]
+    assert latency
+    assert all(row["latency_us"] > 365 * 24 * 3600 * 1_000_000 for row in latency)
 
 
 def test_a_long_chain_in_one_worker_passes_everything_on_and_counts_it() -> None:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from penstock.deploy.worker_main import _raise_on_signals
+from penstock.deploy.worker.main import _raise_on_signals
 from penstock.run.contract import Interrupted
 
 

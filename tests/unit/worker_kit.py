@@ -6,16 +6,18 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pyarrow as pa
 
-from penstock.run.channel.protocol import PeerGone
-from penstock.run.channel.socket import listen
 from penstock.run.dataflow import Dataflow
-from penstock.run.host import own_identity
-from penstock.run.layout import RunSettings, task_ids
-from penstock.run.links import WorkerPlace
-from penstock.run.worker import Deployment, Worker
+from penstock.run.engine.pace import Floors, pace_speakers
+from penstock.run.engine.worker import Deployment, Worker
+from penstock.run.engine.worker_share import RunSettings, task_ids
+from penstock.run.transport.host import own_identity
+from penstock.run.transport.links import WorkerPlace
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.socket import listen
 
 PATIENCE_SECONDS = 60.0
 
@@ -27,6 +29,7 @@ class LocalControl:
         self._read, self._write = os.pipe()
         self._commands: list[str] = []
         self.tables: list[Mapping[str, pa.RecordBatch]] = []
+        self.pace: Callable[[Mapping[int, int]], Mapping[int, int]] | None = None
         self.heard = threading.Event()  # a command has been taken by the worker's own thread
 
     def fileno(self) -> int:
@@ -41,6 +44,9 @@ class LocalControl:
         taken, self._commands = self._commands, []
         self.heard.set()
         return taken
+
+    def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
+        return {} if self.pace is None else self.pace(floors)
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         self.tables.append(tables)
@@ -72,6 +78,14 @@ class LocalJob:
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
         self.errors: list[BaseException | None] = [None] * workers
         self.controls = [LocalControl() for _ in range(workers)]
+        floors, lock = Floors(pace_speakers(dataflow, given)), threading.Lock()
+
+        def pace(worker: int, said: Mapping[int, int]) -> Mapping[int, int]:
+            with lock:
+                return floors.exchange(worker, said)
+
+        for w, control in enumerate(self.controls):
+            control.pace = partial(pace, w)
         key = secrets.token_bytes(32)
         take = deliver or (lambda name, batch: self.delivered.setdefault(name, []).append(batch))
         sink = {"deliver": take, "job": "test"}

@@ -1,10 +1,10 @@
 """The applications of the Otago papers as operator graphs: trending topics, frequent taxi routes, smart-home load.
 
 Shapes, groupings and task counts are the papers' (000, sections 3, 6.2 and 6.3). Loads and rates are ESTIMATES, not
-measurements: the papers print none. Each operator declares how many records it emits a second in all, how large one
-is and what one costs in CPU; the arithmetic below turns that into cores per task and bytes per second per task pair,
-so that every number can be traced to an assumption and a profile of a real run can replace it.
-Rejected: bare numbers in the graphs, which nobody could have questioned.
+measurements: the papers print none. Each operator declares how many records a second it emits in all, and a record's
+size and CPU cost. The arithmetic below turns that into cores per task and bytes per second per task pair. So every
+number can be traced to an assumption, and a profile of a real run can replace it. Rejected: bare numbers in the graphs,
+which readers could not check.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def routes() -> OperatorGraph:
     16,000 trips/s in all (the papers' replay gives about 16,000 tuples per task and 10 s, so this is the same order)
     of 200 B. Fetching and parsing a trip takes 0.8 ms; finding the two cells 0.9 ms, which leaves a route of 40 B;
     counting one 0.45 ms. Totals that changed since the last tick leave the count: 8,000/s of 32 B, 0.4 ms each to
-    rank. Each ranker sends its 10 best (32 B each) ten times a second; merging one such list takes 5 ms.
+    rank. Each ranker sends its 10 best (32 B each) ten times a second; merging a list of 10 takes 5 ms.
     38 cores in all: three of the four nodes of `2x16,2x8` at 94 %, so that schedulers have to choose.
     """
     trips, totals, rankings = 16_000.0, 8_000.0, 40.0

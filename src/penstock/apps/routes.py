@@ -2,9 +2,9 @@
 
     source (16) -> pre-process (16) -> rolling count (8) -> intermediate rank (4) -> final rank (1)
 
-Pre-processing turns coordinates into cells and drops trips outside the grid; the rolling count is a sliding window per
-route; each intermediate rank keeps the best ten of its share of routes, the final one merges them. `answer_sql` asks
-Spark SQL the same question, which is how the tests know that the answer is right.
+Pre-processing turns coordinates into cells and drops trips outside the grid. The rolling count is a sliding window per
+route. Each intermediate rank keeps the best ten of its share of routes, and the final one merges them. `answer_sql`
+asks Spark SQL the same question (`test_the_main_jobs_answer_is_spark_sqls`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.apps import applications
 from penstock.apps.trips import CELL_LAT, CELL_LON, GRID_CELLS, GRID_LAT, GRID_LON, TRIP_SCHEMA, Trips
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
-from penstock.flow.topology import Topology
 from penstock.flow.windows import sliding
+from penstock.jobs import Topology
 
 TASKS = {"source": 16, "pre-process": 16, "rolling-count": 8, "intermediate-rank": 4, "final-rank": 1}
 ROUTES = parse_schema("route string, pickup timestamp")
@@ -27,8 +28,8 @@ def build(trips: Trips | None = None, source: io.Source | None = None) -> Topolo
     """The topology over generated trips, or over another source of the same schema."""
     topology = Topology("routes")
     given = source or io.generator(trips or Trips(), TRIP_SCHEMA)
-    # Each source's trips are in order, but sources run ahead of each other: event time belongs to the source, before a
-    # shuffle mixes them.
+    # Each source's trips are in order, but sources run ahead of each other. So event time is declared at the source,
+    # before a shuffle mixes trips of several sources.
     trip = topology.source("source", given, tasks=TASKS["source"]).event_time("pickup", lateness="0 seconds")
     routes = trip.map_batches(to_routes, ROUTES, name="pre-process", tasks=TASKS["pre-process"])
     counts = routes.key_by("route").count(
@@ -36,6 +37,8 @@ def build(trips: Trips | None = None, source: io.Source | None = None) -> Topolo
     )
     best = counts.top(RANKS, name="intermediate-rank", tasks=TASKS["intermediate-rank"])
     best.top(RANKS, name="final-rank", tasks=TASKS["final-rank"]).sink("routes", io.collect())
+    for operator in applications.routes().operators:  # as `penstock place routes` has them
+        topology.declare(operator.name, operator.loads()[0])
     return topology
 
 
@@ -57,7 +60,7 @@ def to_routes(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cell(distance: pa.Array, size: float) -> pa.Array:
-    """The number of the cell, counted from 1, whose centre is so far from the grid's corner."""
+    """The number of the cell, counted from 1, at this distance from the centre of cell 1."""
     return pc.cast(pc.add(pc.floor(pc.add(pc.divide(distance, size), 0.5)), 1), pa.int32())
 
 

@@ -1,7 +1,7 @@
 """Applications that can be run: built-in ones by name, and a user's own by `file.py:name`.
 
-A user's file is loaded like a script's module. Its functions travel to the workers by value, so that the file need not
-be installed there.
+A user's file is loaded like a script. Its functions go to the workers by value, so that the file need not be installed
+there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find_runnable(name: str, input_path: str | None = None) -> Topology:
 
 
 def _made(name: str, path: Path, function: Callable[[], object]) -> object:
-    """What a user's function returns; its failure is the user's, told in one line that says where."""
+    """What a user's function returns; where it fails, an error of one line that says where."""
     _require_no_arguments(name, function)
     try:
         return function()
@@ -59,7 +59,7 @@ def _made(name: str, path: Path, function: Callable[[], object]) -> object:
 
 
 def _require_no_arguments(name: str, function: Callable[[], object]) -> None:
-    """Refuse a function that cannot be called as it is: a Spark session, for one, is there only later."""
+    """Refuse a function that needs arguments; a Spark session, for example, does not exist yet."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # a function of an extension may not say
@@ -87,9 +87,9 @@ def _told(path: Path, error: BaseException) -> str:
 
 def _load(path: Path) -> ModuleType:
     if not path.is_file():
-        msg = f"cannot read {path}: no such file"
+        msg = f"cannot read {path}: {'it is not a regular file' if path.exists() else 'no such file'}"
         raise InvalidInput(msg)
-    sys.path.insert(0, str(path.parent.resolve()))  # modules beside it are found here and, through the session, there
+    sys.path.insert(0, str(path.parent.resolve()))  # workers get this path through the session
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         msg = f"{path} is not a Python file"

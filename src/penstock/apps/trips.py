@@ -1,8 +1,8 @@
 """Synthetic taxi trips in the shape of the DEBS 2015 Grand Challenge, which paper 000, section 6.3 replays.
 
-The data are made, not measured: pick-ups come in order of time, origins and destinations follow a Zipf law over city
-cells (so that some routes are frequent), and coordinates are scattered within their cell. A task's share is a function
-of its index and the seed alone, so a run, its oracle and a replay see the same trips.
+The data are synthetic. Pick-ups come in order of time, origins and destinations follow a Zipf law over city cells, so
+that some routes are frequent, and coordinates are scattered within their cell. A task's trips follow from its index,
+the number of tasks and the seed, so a run, its oracle and a replay see the same trips.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Trips:
             yield self.batch(mine[at : at + self.batch_rows])
 
     def batch(self, numbers: NDArray[np.int64]) -> pa.RecordBatch:
-        """Trips by number; each depends on its number and the seed only through the batch that holds it."""
+        """Trips by number; their values follow from the seed, the first number and the number of trips."""
         random = np.random.default_rng([self.seed, int(numbers[0]), len(numbers)])
         pickup = START_US + (numbers / self.per_second * 1e6).astype(np.int64)
         dropoff = pickup + (random.gamma(3.0, 240.0, len(numbers)) * 1e6).astype(np.int64)

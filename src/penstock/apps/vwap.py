@@ -7,12 +7,8 @@ are processed to find bargains. Its Figure 6 and its profile are not public as d
                                                         quotes filter ------------------------->
     score -> collect -> report
 
-Partitions of one block share a feed, every so-manieth partition shares a collector, so that no way of cutting is free.
-What arcs remain to the published number are second feeds and averages that a neighbouring partition compares with.
-Tuple rates follow from the feeds, with unequally popular symbols; CPU follows from tuples with unequal costs. Loads and
-rates are both fractions of a host's CPU, a stream's rate being what it takes at either end when it is cut. They are
-scaled so that all operators take 2.8 hosts and all streams 0.52, about the mean of NONE's cut in the published table
-(0.35 to 0.72): four hosts of capacity 1.0 hold even the graph without any fusion (3.84), and on seven there is room.
+How partitions share feeds and collectors, and how rates and loads are scaled: docs/decisions/0018-fusion.md, "The
+synthetic VWAP job". `test_published_sizes` holds the numbers of arcs.
 """
 
 from __future__ import annotations
@@ -123,7 +119,7 @@ def _feed(draft: _Draft, label: str) -> int:
 
 
 def _partition(draft: _Draft, label: str, size: int, feed: int) -> tuple[_Partition, int]:
-    """Two filters, the average, as many smoothing steps as the size leaves, the comparison and the score."""
+    """Two filters, the average, smoothing steps up to the size, the comparison and the score."""
     trades, quotes, average = (draft.add(kind, label) for kind in ("trades", "quotes", "vwap"))
     smooth = [draft.add("smooth", f"{label}-{i}") for i in range(size - 5)]
     bargain, score = draft.add("bargain", label), draft.add("score", label)
@@ -142,7 +138,7 @@ def _add_arcs(draft: _Draft, partitions: list[_Partition], arcs: int, random: np
         if number != partition.feed
         for filtered in (partition.trades, partition.quotes)
     ]
-    if len(candidates) > len(partitions):  # as many of either kind, or nearly every arc would be a second feed
+    if len(candidates) > len(partitions):  # draw both kinds equally, or nearly every arc would be a second feed
         chosen = random.choice(len(candidates), len(partitions), replace=False)
         candidates = [candidates[i] for i in sorted(chosen.tolist())]
     candidates += [(a.vwap, b.bargain) for a, b in pairwise(partitions)]
@@ -176,6 +172,6 @@ def _costs(draft: _Draft, random: np.random.Generator) -> tuple[np.ndarray, np.n
 
 
 def _topological(draft: _Draft) -> list[int]:
-    """Operators in layers of the job, which no arc goes back through."""
+    """Operators layer by layer; every arc leads to a later layer."""
     layers = list(PASSES)
     return sorted(range(len(draft.kinds)), key=lambda i: (layers.index(draft.kinds[i]), i))

@@ -15,17 +15,8 @@ import typer
 
 from penstock.errors import PenstockError
 
-app = typer.Typer(
-    name="penstock",
-    help="Decide where the tasks of a streaming topology run, and see how good the decision is.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
 # Verbs that start processes elsewhere must clean up after Ctrl-C; the others may end where they are.
-CLEANS_UP = frozenset({"run", "profile"})
+CLEANS_UP = frozenset({"run", "profile", "bench"})
 
 
 def main() -> None:
@@ -39,15 +30,13 @@ def main() -> None:
 
 def run_command() -> int:
     """Run the verb that the arguments name, and turn our errors into one line and an exit status."""
-    from penstock.cli import balance, bench, check, compare, fuse, place, profile, reproduce, run, topologies
     from penstock.cli.interrupt import STATUS_INTERRUPTED
 
-    for verb in (check, place, fuse, compare, run, profile, balance, topologies, reproduce, bench):
-        verb.register(app)
     try:
-        status = app(standalone_mode=False)
+        status = command_line()(standalone_mode=False)
         sys.stdout.flush()
     except PenstockError as error:
+        sys.stderr.write(getattr(error, "user_traceback", ""))  # a user's own, in front as Python prints it
         status = _complain(str(error), error.exit_code)
     except typer.TyperException as error:
         status = _complain(error.format_message(), 2)
@@ -62,7 +51,23 @@ def run_command() -> int:
     return status if isinstance(status, int) else 0
 
 
-@app.callback(invoke_without_command=True)
+def command_line() -> typer.Typer:
+    """All verbs: ours, and then those of other packages."""
+    from penstock.cli import added, balance, check, compare, fuse, place, profile, run, topologies
+
+    app = typer.Typer(
+        name="penstock",
+        help="Decide where the tasks of a streaming topology run, and see how good the decision is.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback(invoke_without_command=True)(_top)
+    for verb in (check, place, fuse, compare, run, profile, balance, topologies, added):
+        verb.register(app)
+    return app
+
+
 def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,

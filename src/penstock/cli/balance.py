@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import require_picture
+from penstock.cli.options import JobOption, TopologyOption, require_picture
 
 
 def register(app: typer.Typer) -> None:
@@ -17,13 +17,18 @@ def register(app: typer.Typer) -> None:
     def balance(
         folder: Annotated[Path, typer.Argument(metavar="METRICS_DIR", help="What `penstock run --metrics` wrote.")],
         out: Annotated[Path, typer.Option("-o", "--out", help="The picture; several regions get numbered ones.")],
+        job: JobOption = None,
+        topology: TopologyOption = None,
     ) -> None:
         """Draw weights and blocking rates of parallel regions over time."""
-        from penstock.deploy import read_metric_table
+        from penstock.deploy import read_job_table
         from penstock.observe.balance_picture import draw_region, region_histories
 
         require_picture(out)
-        histories = region_histories(read_metric_table(folder, "balance"))
+        rows, note = read_job_table(folder, "balance", job, topology)
+        histories = region_histories(rows)
+        if note:
+            typer.echo(f"note: {note}", err=True)
         for number, history in enumerate(histories, start=1):
             path = out if len(histories) == 1 else out.with_stem(f"{out.stem}-{number}")
             draw_region(history, path)

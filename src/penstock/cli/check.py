@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +88,10 @@ def _together(
         faults += _clash(problem)
     if plan is not None:
         try:
-            faults += check_plan(graph, cluster, read_plan(plan), profile)
+            given = read_plan(plan)
+            faults += check_plan(graph, cluster, given, profile)
+            if not faults and given.constraints:  # a job holds a plan to the constraints that it records
+                faults += check_plan(replace(graph, constraints=given.constraints), cluster, given, profile)
             facts["plan"] = f"{plan} (whether its lower bound is true cannot be checked)"
         except InvalidInput as error:
             faults += error.faults
@@ -97,7 +101,7 @@ def _together(
 def _clash(problem: Problem) -> list[str]:
     """Constraints that cannot be met together, whatever streams cost."""
     from penstock.errors import Infeasible
-    from penstock.optimise.fuse.feasibility import require_no_clash
+    from penstock.optimise.fuse.steps.feasibility import require_no_clash
 
     try:
         require_no_clash(problem, stream_cost=0.0)

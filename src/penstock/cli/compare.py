@@ -45,18 +45,21 @@ def register(app: typer.Typer) -> None:
         """Compare schedulers on TOPOLOGY and CLUSTER."""
         from penstock.model.files import parse_cluster, plan_document, read_profile
         from penstock.optimise.door import compare as decide
-        from penstock.optimise.place import SCHEDULERS, find_scheduler
+        from penstock.optimise.place import REGISTRY
 
-        given = [name.strip() for name in schedulers.split(",")] if schedulers is not None else SCHEDULERS
-        names = list(dict.fromkeys(given))
-        for name in names:
-            find_scheduler(name)
+        if schedulers is None:
+            names, refused = [*REGISTRY.own, *REGISTRY.added()], REGISTRY.refused()
+        else:
+            names, refused = list(dict.fromkeys(name.strip() for name in schedulers.split(","))), []
+            for name in names:
+                REGISTRY.find(name)
         graph, nodes = resolve_topology(topology), parse_cluster(cluster)
         measured = read_profile(profile, graph) if profile is not None else None
         options = scheduler_options(theta, tasks_per_worker, seed, None)
         require_picture(plot)
         with progress_bar("comparing") as show:
             plans, failures = decide(graph, nodes, names, profile=measured, options=options, progress=show)
+        failures |= {one.name: one.reason for one in refused if one.name not in REGISTRY.own}
         if plot is not None:
             if not plans:
                 msg = f"no scheduler found a plan, so there is nothing to draw to {plot}"

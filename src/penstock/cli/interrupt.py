@@ -1,8 +1,8 @@
 """Ctrl-C ends a command at once, also while native code searches and would not come back to Python for a minute.
 
-Only commands that leave nothing behind use this. Python's own handler writes the signal into a pipe whichever thread
-it reaches, and a thread that reads the pipe ends the process; native code runs without Python's lock, so that thread
-gets its turn. Blocking the signal and waiting for it was rejected: numpy's threads are there before we are, unblocked.
+It is for commands that leave nothing behind. Python's own handler writes the signal into a pipe, whichever thread it
+reaches, and a thread that reads the pipe ends the process. Native code runs without Python's lock, so that thread gets
+its turn. Rejected: blocking the signal and waiting for it; numpy's threads are there before ours, and do not block it.
 """
 
 from __future__ import annotations

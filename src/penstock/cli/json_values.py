@@ -51,6 +51,6 @@ def _odd_number(value: float) -> str:
 
 
 def _key(key: object) -> str:
-    """A map's key: JSON knows only text."""
+    """A map's key: JSON knows text alone."""
     found = json_value(key)
     return found if isinstance(found, str) else str(found)

@@ -49,6 +49,12 @@ FormatOption = Annotated[Format, typer.Option("--format", help="A table for peop
 ProfileOption = Annotated[
     Path | None, typer.Option("--profile", help="Measured loads and rates to use instead of declared ones.")
 ]
+JobOption = Annotated[
+    str | None, typer.Option("--job", metavar="ID", help="Which job, where the folder holds several; the latest else.")
+]
+TopologyOption = Annotated[
+    str | None, typer.Option("--topology", metavar="NAME", help="Whose jobs, where the folder holds several's.")
+]
 ThetaOption = Annotated[
     float | None,
     typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),

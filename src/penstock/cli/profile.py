@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, require_document
+from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document
 from penstock.cli.show import console, number, print_json, rows_table
 
 
@@ -18,15 +18,19 @@ def register(app: typer.Typer) -> None:
     def profile(
         folder: Annotated[Path, typer.Argument(metavar="METRICS_DIR", help="What `penstock run --metrics` wrote.")],
         out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the profile to this file.")] = None,
+        job: JobOption = None,
+        topology: TopologyOption = None,
         output: FormatOption = Format.table,
     ) -> None:
-        """Turn a metric log into a profile."""
-        from penstock.deploy import build_profile, local_session, require_metric_log
+        """Turn a job's metric log into a profile."""
+        from penstock.deploy import build_profile, local_session, logged_job
         from penstock.model.files import profile_document, write_profile
 
         require_document(out)
-        require_metric_log(folder)
-        measured = build_profile(local_session("local[2]"), folder)
+        chosen, note = logged_job(folder, job, topology)
+        if note:
+            typer.echo(f"note: {note}", err=True)
+        measured = build_profile(local_session("local[2]"), folder, chosen.id)
         if out is not None:
             write_profile(measured, out)
         if output is Format.json:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import Format, FormatOption, SeedOption
-from penstock.cli.show import ShowProgress, console, number, plan_table, print_json, progress_bar
+from penstock.cli.show import ShowProgress, console, counted, number, plan_table, print_json, progress_bar
 from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from penstock.deploy import Job
 
 ROWS_SHOWN = 10
 LOOK_SECONDS = 0.2
+START_SECONDS_MAX = 60.0  # after which --duration counts, whether workers have said anything or not
 
 
 def register(app: typer.Typer) -> None:
@@ -35,12 +39,15 @@ def register(app: typer.Typer) -> None:
         workers: Annotated[
             int | None, typer.Option("--workers", help="Worker processes; default: by the tasks.")
         ] = None,
+        take_last_slot: Annotated[
+            bool, typer.Option("--take-last-slot", help="Leave no slot of Spark free, as a plan for all of them needs.")
+        ] = False,
         input_path: Annotated[
             str | None, typer.Option("--input", help="Parquet files instead of generated data.")
         ] = None,
         output_path: Annotated[str | None, typer.Option("--output", help="Write the result here as Parquet.")] = None,
         duration: Annotated[
-            float | None, typer.Option("--duration", help="Stop (drain) after so many seconds.")
+            float | None, typer.Option("--duration", help="Stop (drain) after this many seconds.")
         ] = None,
         metrics: Annotated[Path | None, typer.Option("--metrics", help="Folder for the metric log.")] = None,
         prometheus: Annotated[
@@ -61,58 +68,59 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run APP on Spark and show its answer and figures."""
         from penstock.apps.runnable import find_runnable
-        from penstock.deploy import local_session, newest_rows, require_transport, start_topology
+        from penstock.deploy import JobOptions, local_session, newest_rows, session_on_demand, start_topology
         from penstock.model.files import read_plan
-        from penstock.optimise.place import find_scheduler
 
-        find_scheduler(scheduler)
-        require_transport(transport)
+        options = JobOptions(
+            scheduler=scheduler,
+            workers=workers,
+            take_last_slot=take_last_slot,
+            seed=seed,
+            metrics=metrics,
+            prometheus_port=prometheus,
+            transport=transport,
+        )
+        options.require_sound()
         if duration is not None and not 0 < duration < 1e9:
             msg = f"--duration is {duration:g}; it must be above 0 seconds"
             raise InvalidInput(msg)
         if output_path is not None and Path(output_path).exists():
             msg = f"--output is {output_path}, which is there already; name a folder that is not"
             raise InvalidInput(msg)
-        topology = find_runnable(app_name, input_path)
+        with session_on_demand(master):
+            topology = find_runnable(app_name, input_path)
         flow = topology.build()
         if duration is None and not flow.bounded:
             msg = f"topology {flow.name!r} never ends by itself; give --duration SECONDS"
             raise InvalidInput(msg)
-        given = read_plan(plan) if plan is not None else None
+        options = replace(options, plan=read_plan(plan) if plan is not None else None)
         with progress_bar(f"running {flow.name}") as show:
             show(0, 0, f"starting Spark on {master}")
             spark = local_session(master)
-            began = time.monotonic()
-            options: dict[str, Any] = {"scheduler": scheduler, "plan": given, "workers": workers, "seed": seed}
-            options |= {"metrics": None if metrics is None else str(metrics), "prometheus_port": prometheus}
-            options["transport"] = transport
-            with start_topology(topology, spark, **options) as job:
-                running = time.monotonic()  # all workers have come and know their tasks
+            began = time.time()
+            with start_topology(topology, spark, options) as job:
                 if job.prometheus_url is not None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)
                 _follow(job, duration, show)
-                ended = time.monotonic()
-                frames = _by_sink(job.result)
+                frames = _by_sink(job.results)
                 for sink, frame in frames.items():
                     if output_path is not None:
                         frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
                 newest = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
                 rows = {sink: _read(frame, output) for sink, frame in newest.items()}
-        summary = summarise(job, running - began, ended - running)
+        summary = summarise(job, began)
         if output is Format.json:
             print_json({**summary, "rows": rows.get("", rows or [])})
             return
         _print(job, summary, rows)
 
 
-def _by_sink(result: Any) -> dict[str, Any]:  # noqa: ANN401 - what `Job.result` is
-    """DataFrames by the name of their sink; a result that is the only one needs no name."""
-    if result is None:
-        return {}
-    return dict(result) if isinstance(result, dict) else {"": result}
+def _by_sink(results: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    """DataFrames by the name of their sink; a single result needs no name."""
+    return {"": next(iter(results.values()))} if len(results) == 1 else results
 
 
-def _read(frame: Any, output: Format) -> list[dict[str, Any]]:  # noqa: ANN401 - Spark's types are not known here
+def _read(frame: DataFrame, output: Format) -> list[dict[str, Any]]:
     """A few rows by column, for people as Spark shows them and for programs as JSON has them."""
     from penstock.cli.json_values import json_rows
 
@@ -120,23 +128,29 @@ def _read(frame: Any, output: Format) -> list[dict[str, Any]]:  # noqa: ANN401 -
 
 
 def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
-    """Draw progress until the job has ended, or stop it when its time is over."""
-    until = None if duration is None else time.monotonic() + duration
+    """Draw progress until the job has ended, or stop it when its time, counted from its workers' start, is over."""
+    latest = time.time() + START_SECONDS_MAX
     while not job.wait(LOOK_SECONDS):
-        show(0, 0, f"{number(sum(t['tuples_in'] for t in job.totals().values()))} tuples processed")
-        if until is not None and time.monotonic() >= until:
+        show(0, 0, f"{number(job.rows_read)} rows read")
+        if duration is None:
+            continue
+        began = latest if job.worked is None else min(latest, job.worked[0])
+        if time.time() >= began + duration:
             job.stop()
             return
 
 
-def summarise(job: Job, start_seconds: float, seconds: float) -> dict[str, Any]:
-    """What the job did, in figures that its metric log can prove."""
+def summarise(job: Job, asked_at: float) -> dict[str, Any]:
+    """What the job did, in figures that its metric log can prove; `asked_at` is in seconds since 1970.
+
+    Starting ends and the run begins when the first worker opens its tasks, by its own clock.
+    """
+    began, ended = job.worked or (asked_at, asked_at)
+    start_seconds, seconds = max(0.0, began - asked_at), max(1e-6, ended - began)
     from penstock.model.files import plan_document
 
-    totals = job.totals()
     plan = job.plan
-    sources = [task for task, counts in totals.items() if not counts["tuples_in"] and counts["tuples_out"]]
-    read = sum(totals[task]["tuples_out"] for task in sources)
+    read = job.rows_read
     nodes = {worker.index: worker.node for worker in job.places}
     return {
         "penstock": 1,
@@ -145,6 +159,7 @@ def summarise(job: Job, start_seconds: float, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "tuples_read": read,
         "tuples_per_second": round(read / seconds, 1),
+        "late_rows": sum(job.late_rows.values()),
         "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
         "workers": len(set(job.worker_of.values())),
         "nodes": len({nodes[w] for w in job.worker_of.values()}),
@@ -166,10 +181,10 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         screen.print(plan_table(job.plan))
     latency = summary["latency_ms"]
     screen.print(
-        f"{summary['app']}: {number(summary['tuples_read'])} tuples in {summary['seconds']:.1f} s "
-        f"({number(summary['tuples_per_second'])}/s), from source to sink {latency['p50']:.1f} ms (p50) and "
-        f"{latency['p99']:.1f} ms (p99), {summary['workers']} workers on {summary['nodes']} nodes; "
-        f"Spark took {summary['start_seconds']:.1f} s to start them"
+        f"{summary['app']}: {number(summary['tuples_read'])} rows in {summary['seconds']:.1f} s "
+        f"({number(summary['tuples_per_second'])}/s) after {summary['start_seconds']:.1f} s of starting, on "
+        f"{counted(summary['workers'], 'worker')} of {counted(summary['nodes'], 'node')}"
     )
+    screen.print(f"latency from source to sink: p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms")
     for note in (*job.notes, *(job.plan.notes if job.plan is not None else ())):
         screen.print(f"note: {note}")

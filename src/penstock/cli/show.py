@@ -15,11 +15,11 @@ from rich.table import Table
 
 from penstock.model.plan import Plan
 
-TEXT_COLUMNS = {"note", "verdict", "instance", "summary", "looks at"}
+TEXT_COLUMNS = {"note", "verdict", "instance", "summary", "looks at", "package"}
 
 
 class ShowProgress(Protocol):
-    """How long work tells how far it is: so many of so many done, and what is next."""
+    """How long work tells how far it is: how much of how much is done, and what is next."""
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """Draw the bar anew."""
@@ -31,7 +31,7 @@ def print_json(document: object) -> None:
 
 
 def console() -> Console:
-    """Stdout, as wide as the terminal and wide enough for our tables when it is none; names are never markup."""
+    """Stdout, as wide as the terminal and wide enough for our tables when it is none; names are not read as markup."""
     width = Console().width
     wide = None if sys.stdout.isatty() else max(width, 110)
     return Console(highlight=False, markup=False, emoji=False, width=wide)
@@ -44,6 +44,11 @@ def number(value: float) -> str:
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def plan_table(plan: Plan, tasks_shown_max: int = 12, workers_shown_max: int = 200) -> Table:

@@ -1,28 +1,32 @@
-"""Penstock jobs on Spark: the only room that knows pyspark.
+"""Penstock jobs on Spark: the one room that knows pyspark (tests/unit/test_architecture.py).
 
-    session -> facts -> preflight -> barrier_job -> (worker_main: hello) -> binding -> Deployment -> Job
+    session -> facts -> preflight -> stage -> (worker/main: hello) -> binding -> Deployment -> Job
 
-`preflight` and `binding` decide and are pure; `facts`, `barrier_job` and `rendezvous` act and are thin.
+`preflight` and `binding` decide and are pure; `facts`, `stage` and `rendezvous` act and are thin.
 """
 
-from penstock.deploy.binding import Replan
-from penstock.deploy.job import Job
-from penstock.deploy.metric_log import read_metric_table
-from penstock.deploy.preview import newest_rows
-from penstock.deploy.profile_builder import build_profile, require_metric_log
-from penstock.deploy.session import local_session
-from penstock.deploy.submit import require_options, require_transport, run_topology, start_topology
+from penstock.deploy.driver.binding import Replan
+from penstock.deploy.driver.job import Job
+from penstock.deploy.driver.options import JobOptions, require_known_options
+from penstock.deploy.driver.submit import run_topology, start_topology
+from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
+from penstock.deploy.metrics.profile_builder import build_profile, logged_job
+from penstock.deploy.results.preview import newest_rows
+from penstock.deploy.session.asked_session import session_on_demand
+from penstock.deploy.session.local import local_session
 
 __all__ = [
     "Job",
+    "JobOptions",
     "Replan",
     "build_profile",
     "local_session",
+    "logged_job",
     "newest_rows",
+    "read_job_table",
     "read_metric_table",
-    "require_metric_log",
-    "require_options",
-    "require_transport",
+    "require_known_options",
     "run_topology",
+    "session_on_demand",
     "start_topology",
 ]

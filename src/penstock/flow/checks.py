@@ -37,14 +37,14 @@ def require_number(given: object, least: float, most: float, who: str) -> None:
 
 
 def require_choice(given: object, known: Sequence[str], who: str) -> None:
-    """Refuse what is none of some words."""
+    """Refuse a value that is none of the known words."""
     if given not in known:
         msg = f"{who} is {given!r}; it is {' or '.join(map(repr, known))}"
         raise InvalidInput(msg)
 
 
 def choose_emit(emit: str | None, bounded: bool, who: str, known: Sequence[str]) -> str:
-    """When results come out: as told, or at the end where there is one."""
+    """When results come out: as the user says, else at the end of input that ends."""
     if emit is None:
         return "end" if bounded or "changes" not in known else "changes"
     require_choice(emit, known, f"emit of {who}")

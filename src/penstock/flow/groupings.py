@@ -1,14 +1,15 @@
-"""Groupings as methods: how the next operator reads a stream. The last one named counts; shuffle is the default."""
+"""Groupings as methods: how the next operator reads a stream. The last grouping counts; shuffle is the default."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_callable
 from penstock.flow.schema import require_columns
+from penstock.run.columns.kernels import Row
 from penstock.run.dataflow import Grouping
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ class Groupings(ABC):
         return self.regrouped(Grouping("fields", self._columns("fields", columns)))
 
     def partial_key(self, *columns: str) -> DataStream:
-        """Like fields, but each key has two tasks and goes to the less loaded one; whoever reads merges the two."""
+        """Like fields, but each key has two tasks and goes to the less loaded one; a later operator merges the two."""
         return self.regrouped(Grouping("partial-key", self._columns("partial_key", columns)))
 
-    def direct(self, choose: Callable[[Any], int]) -> DataStream:
+    def direct(self, choose: Callable[[Row], int]) -> DataStream:
         """Each row to the task whose index this function of the row gives."""
         require_callable(choose, f"direct of {self.operator!r}", "a function from a row to a task's index")
         return self.regrouped(Grouping("direct", choose=choose))

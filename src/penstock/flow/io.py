@@ -1,30 +1,55 @@
 """Sources and sinks as users name them: `ps.io.files(...)`, `ps.io.collect()` and the others.
 
-They are descriptions; the tasks that read and write are made in the worker.
+They are descriptions: what is read or written stands in their fields, for the builder and the driver to ask, beside a
+factory that makes the task in a worker.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_callable, require_choice, require_kind
 from penstock.flow.schema import parse_schema
+from penstock.flow.spark_types import Schema
+from penstock.run.columns.kernels import Row
 from penstock.run.contract import Build, Task
-from penstock.run.operators.files import FilesSource, infer_schema, list_files
-from penstock.run.operators.sinks import MODES, BatchCallback, Collect, Discard, Parquet, RowCallback
-from penstock.run.operators.sources import GeneratorSource, HandedSource, RateSource
+from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, Mode, SinkFacts, SourceFacts
+from penstock.run.operators.sinks.plain import BatchCallback, Collect, Discard, Parquet, RowCallback
+from penstock.run.operators.sources.files import FilesSource, infer_schema, list_files
+from penstock.run.operators.sources.generated import GeneratorSource, HandedSource, RateSource
 from penstock.run.operators.times import time_us
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "Sink",
+    "Source",
+    "callback",
+    "collect",
+    "dataframe",
+    "discard",
+    "files",
+    "generator",
+    "parquet",
+    "rate",
+]
 RATE_SCHEMA = "timestamp timestamp not null, value bigint not null"
+
+
+def __dir__() -> list[str]:
+    """What users find at a prompt: sources and sinks, and not what this module imports."""
+    return __all__
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +62,9 @@ class Source:
     tasks: int = 1
     bounded: bool = True
     one_per_worker: bool = False
-    frame: object | None = None  # a DataFrame that the deployment hands in
+    frame: DataFrame | None = None  # a DataFrame that the deployment hands in
+    over: Callable[[pa.Schema], Build] | None = None  # how to read some of the columns, where that can be done
+    facts: SourceFacts = READS_NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +73,49 @@ class Sink:
 
     kind: str
     make: Callable[[pa.Schema], Task]
+    facts: SinkFacts = KEEPS_NOTHING
 
 
-def dataframe(df: Any, schema: str | pa.Schema | None = None) -> Source:  # noqa: ANN401 - pyspark is not known here
-    """The rows of a Spark DataFrame; Spark hands one partition to every worker."""
+def dataframe(df: DataFrame, schema: Schema | None = None) -> Source:
+    """The rows of a Spark DataFrame, read side by side by as many workers as it has partitions.
+
+    Where `.event_time(column)` follows at once, every task gets its rows in order of that column, so that none is late.
+    """
+    require_batch(df)
     arrow = parse_schema(schema) if schema is not None else _frame_schema(df)
-    return Source("dataframe", partial(HandedSource, arrow), arrow, one_per_worker=True, frame=df)
+    return Source("dataframe", _handed(arrow), arrow, one_per_worker=True, frame=df, over=_handed)
 
 
-def _frame_schema(df: Any) -> pa.Schema:  # noqa: ANN401 - pyspark is not known here
+def _handed(schema: pa.Schema) -> Build:
+    return partial(HandedSource, schema)
+
+
+def require_batch(df: object) -> None:
+    """Refuse a streaming DataFrame, of which Spark says no more than that it must be started."""
+    if getattr(df, "isStreaming", False) is True:
+        msg = (
+            "dataframe source got a streaming DataFrame, whose rows come only in micro-batches of a writeStream; run "
+            "the topology on each of them in foreachBatch, or read files with ps.io.files(...)"
+        )
+        raise InvalidInput(msg)
+
+
+def _frame_schema(df: object) -> pa.Schema:
     """The Arrow schema of anything with a `.schema`: an Arrow one, or one that looks like Spark's StructType."""
     given = getattr(df, "schema", None)
-    if isinstance(given, pa.Schema):
-        return given
-    fields = getattr(given, "fields", None)
-    if not fields:
+    if not isinstance(given, pa.Schema) and not getattr(given, "fields", None):
         msg = f"dataframe source got {type(df).__name__} without a schema of columns; give a DataFrame, or schema='...'"
         raise InvalidInput(msg)
-    columns = [
-        f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
-        for field in fields
-    ]
-    return parse_schema(", ".join(columns))
+    return parse_schema(given)
+
+
+def absolute(path: str | PathLike[str]) -> str:
+    """A path as the driver means it: workers have working folders of their own."""
+    return os.path.abspath(path)
 
 
 def generator(
-    function: Callable[[int, int], Iterable[Any]], schema: str | pa.Schema, tasks: int = 1, *, bounded: bool = True
+    function: Callable[[int, int], Iterable[object]], schema: Schema, tasks: int = 1, *, bounded: bool = True
 ) -> Source:
     """Rows or `pyarrow.RecordBatch`es that `function(task_index, tasks)` yields; None yields the worker for a moment.
 
@@ -87,21 +131,27 @@ def generator(
 def files(
     pattern: str | PathLike[str],
     format: str = "parquet",  # noqa: A002 - as in PySpark
-    schema: str | pa.Schema | None = None,
+    schema: Schema | None = None,
     tasks: int = 1,
 ) -> Source:
     """Files of a folder or pattern, in sorted order, shared out over the tasks; format is parquet, csv or json (lines).
 
-    Without a schema, that of the first file counts for all. CSV files have a header line.
+    Without a schema, that of the first file counts for all. CSV files have a header line. A relative path means the
+    driver's working folder; workers must see the files there.
     """
     require_kind(pattern, str | PathLike, "files source", "a folder, a file or a pattern such as 'data/*.parquet'")
-    found = list_files(str(pattern), format)
+    found = list_files(absolute(pattern), format)
     arrow = parse_schema(schema) if schema is not None else infer_schema(found[0], format)
-    return Source("files", partial(FilesSource, found, format, arrow), arrow, tasks)
+    over = partial(_files, found, format)
+    return Source("files", over(arrow), arrow, tasks, over=over, facts=SourceFacts(files=found))
+
+
+def _files(found: tuple[str, ...], kind: str, schema: pa.Schema) -> Build:
+    return partial(FilesSource, found, kind, schema)
 
 
 def rate(rows_per_second: float, *, rows: int | None = None, start: datetime | None = None, tasks: int = 1) -> Source:
-    """Rows (timestamp, value) at a steady rate, as Spark's rate source; `rows` makes it end after so many.
+    """Rows (timestamp, value) at a steady rate, as Spark's rate source; `rows` makes it end after that number.
 
     `start` is the timestamp of value 0; left out, it is when the source starts.
     """
@@ -118,11 +168,15 @@ def rate(rows_per_second: float, *, rows: int | None = None, start: datetime | N
 
 def collect() -> Sink:
     """Rows that `top.run(spark)` returns as a DataFrame."""
-    return Sink("collect", _collect)
+    return Sink("collect", _collect, SinkFacts(collects=True))
 
 
-def parquet(path: str | PathLike[str], *, compression: str = "zstd", mode: str = "error") -> Sink:
+def parquet(
+    path: str | PathLike[str], *, compression: str = "zstd", mode: Mode | Literal["errorifexists"] = "error"
+) -> Sink:
     """Parquet files in a folder that every worker reaches, one part for each task, visible when it has finished.
+
+    A relative path means the driver's working folder; a folder that workers do not see is refused when the job starts.
 
     `mode` is about a folder that has files, as for Spark's writer: "error" (or "errorifexists") refuses it when the job
     starts, "append" adds to it, "overwrite" removes its Parquet files first.
@@ -131,12 +185,17 @@ def parquet(path: str | PathLike[str], *, compression: str = "zstd", mode: str =
     if not str(path):
         msg = "parquet sink got ''; give the path of a folder"
         raise InvalidInput(msg)
-    mode = "error" if mode == "errorifexists" else mode
-    require_choice(mode, MODES, "mode of a parquet sink")
-    return Sink("parquet", partial(_parquet, str(path), compression, mode))
+    plain: Mode = "error" if mode == "errorifexists" else mode
+    require_choice(plain, get_args(Mode), "mode of a parquet sink")
+    folder = absolute(path)
+    return Sink("parquet", partial(_parquet, folder, compression), SinkFacts(folder=folder, mode=plain))
 
 
-def callback(function: Callable[[Any], object], *, rows: bool = False) -> Sink:
+@overload
+def callback(function: Callable[[pa.RecordBatch], object], *, rows: Literal[False] = False) -> Sink: ...
+@overload
+def callback(function: Callable[[Row], object], *, rows: Literal[True]) -> Sink: ...
+def callback(function: Callable[..., object], *, rows: bool = False) -> Sink:
     """A function that gets every batch, or every row with `rows=True`; it runs in the workers."""
     require_callable(function, "callback sink")
     return Sink("callback", partial(_callback, function, rows))
@@ -155,9 +214,9 @@ def _discard(schema: pa.Schema) -> Task:
     return Discard()
 
 
-def _parquet(path: str, compression: str, mode: str, schema: pa.Schema) -> Task:
-    return Parquet(path, schema, compression, mode)
+def _parquet(path: str, compression: str, schema: pa.Schema) -> Task:
+    return Parquet(path, schema, compression)
 
 
-def _callback(function: Callable[[Any], object], rows: bool, schema: pa.Schema) -> Task:
+def _callback(function: Callable[..., object], rows: bool, schema: pa.Schema) -> Task:
     return RowCallback(function) if rows else BatchCallback(function)

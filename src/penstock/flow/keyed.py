@@ -1,4 +1,4 @@
-"""KeyedStream: what can be done once rows with equal keys belong together.
+"""KeyedStream: the operators over rows with equal keys.
 
 Aggregates are written as in Spark SQL: `aggregate(trips="count(*)", total="sum(fare)")`. Results have the bounds of
 the window first (`window_start`, `window_end`), where there is one, then keys, then aggregates in the order given.
@@ -7,37 +7,33 @@ the window first (`window_start`, `window_end`), where there is one, then keys, 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput, NoSuchOperator
+from penstock.flow.aggregates import aggregate_fold, columns_read
 from penstock.flow.checks import choose_emit, require_callable, require_choice, require_kind
+from penstock.flow.columns import Passes
+from penstock.flow.folds import FoldPlan, JoinPlan, MakeFold
 from penstock.flow.schema import parse_schema, to_ddl
-from penstock.flow.stream import DataStream, Emit
+from penstock.flow.stream import DataStream, Emit, require_rankable
 from penstock.flow.unknown import is_field_or_private, no_operator, public_names
-from penstock.run.aggregates import OPS, Op
+from penstock.flow.usage import usage
 from penstock.run.contract import LATE, MAIN, Build
-from penstock.run.dataflow import Grouping, Input
-from penstock.run.kernels import Aggregate
-from penstock.run.operators.join import HOW, LATE_RIGHT, Side, WindowJoin, joined_schema
-from penstock.run.operators.keyed import EMITS, AggregateFold, KeyedFold, ReduceFold, ReduceFunction
-from penstock.run.operators.process import Process, Stateful
-from penstock.run.operators.times import TIMESTAMP, Window, window_type
-from penstock.run.operators.windowed import (
-    WINDOW_END,
-    WINDOW_START,
-    EventWindows,
-    ProcessingWindows,
-    windowed_schema,
-)
-
-_EXPRESSION = re.compile(r"\s*(\w+)\s*\(\s*(?:(\*)|`([^`]+)`|(\w+))?\s*\)\s*", re.ASCII)
-_SAME = {"mean": "avg"}
+from penstock.run.dataflow import ColumnUse, Grouping, Input
+from penstock.run.operators.keyed.join import HOW, Side
+from penstock.run.operators.keyed.top import TopWindows
+from penstock.run.operators.keyed.top_per_key import KeyedRanking, TopFold
+from penstock.run.operators.keyed.unwindowed import EMITS, ReduceFold, ReduceFunction
+from penstock.run.operators.keyed.windowed import WINDOW_START
+from penstock.run.operators.late import ON_LATE, SIDE
+from penstock.run.operators.state.event_rows import ON_LATE_ROWS, RowTime
+from penstock.run.operators.state.process import Process, Stateful
+from penstock.run.operators.times import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +44,7 @@ class KeyedStream:
     keys: tuple[str, ...]
     kind: str = "fields"
 
-    if not TYPE_CHECKING:  # else a type checker would let every misspelt name pass
+    if not TYPE_CHECKING:  # with __getattr__ a type checker would accept every misspelt name
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(name) if is_field_or_private(type(self), name) else self._unknown(name)
@@ -62,30 +58,46 @@ class KeyedStream:
         return no_operator(who, name, known)
 
     def partial_key(self) -> KeyedStream:
-        """Two tasks for each key, the less loaded one for each batch: each gives a part, which a second step merges."""
+        """Two tasks for each key; each batch goes to the less loaded one. A second step must merge their results."""
         return replace(self, kind="partial-key")
 
     def count(
-        self, *, window: Window | None = None, emit: Emit | None = None, name: str | None = None, tasks: int = 1
-    ) -> DataStream:
-        """Rows per key, in a column `count`."""
-        return self._aggregated("count", [Aggregate("count", None, "count")], window, emit, name, tasks)
-
-    def aggregate(
         self,
         *,
         window: Window | None = None,
         emit: Emit | None = None,
+        on_late: str = SIDE,
+        name: str | None = None,
+        tasks: int = 1,
+    ) -> DataStream:
+        """Rows per key, in a column `count`."""
+        return self._aggregated("count", {"count": "count(*)"}, window, emit, on_late, name, tasks)
+
+    def aggregate(
+        self,
+        *unnamed: object,
+        window: Window | None = None,
+        emit: Emit | None = None,
+        on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
         **columns: str,
     ) -> DataStream:
-        """Aggregates per key: `total="sum(fare)"`; functions are count, sum, min, max, avg, first and last."""
-        if not columns:
-            msg = f"aggregate of {self.stream.operator!r} computes nothing; write for example total='sum(fare)'"
+        """Aggregates per key, in Spark SQL: `total="sum(price * 2)", bidders="count(distinct bidder)"`.
+
+        Functions are count, count_if, sum, avg, min, max, first, last, min_by(value, order) and max_by; their arguments
+        are columns or expressions, and `filter (where ...)` after any of them says which rows count. Of rows that are
+        equal in their order, min_by and max_by take the last. Rows behind the watermark of a window go to `.late`, or
+        end the job with `on_late="error"`.
+        """
+        who = f"aggregate of {self.stream.operator!r}"
+        if unnamed:
+            msg = f"{who} got {unnamed[0]!r} without a name; write total={unnamed[0]!r}"
             raise InvalidInput(msg)
-        wanted = [parse_aggregate(column, text) for column, text in columns.items()]
-        return self._aggregated("aggregate", wanted, window, emit, name, tasks)
+        if not columns:
+            msg = f"{who} computes nothing; write for example total='sum(fare)'"
+            raise InvalidInput(msg)
+        return self._aggregated("aggregate", columns, window, emit, on_late, name, tasks)
 
     def reduce(
         self,
@@ -93,12 +105,14 @@ class KeyedStream:
         *,
         window: Window | None = None,
         emit: Emit | None = None,
+        on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
     ) -> DataStream:
         """One row per key: `function(so_far, row)` gives a row of the same schema with the same keys."""
         require_callable(function, f"reduce of {self.stream.operator!r}", "a function of two rows")
-        return self._folded("reduce", ReduceFold(self.stream.schema, self.keys, function), window, emit, name, tasks)
+        fold = partial(_reduce_fold, self.keys, function)
+        return self._folded("reduce", fold, None, window, emit, on_late, name, tasks)
 
     def top(
         self,
@@ -110,14 +124,67 @@ class KeyedStream:
         name: str | None = None,
         tasks: int = 1,
     ) -> DataStream:
-        """The best rows of each task's share of the keys, the newest row of a key counting; a second `top` merges."""
+        """The best rows of each task's share of the keys; the newest row of a key counts. A second `top` merges."""
         keyed = replace(self.stream, keys=self.keys, grouping=self._grouping())
         return keyed.top(count, by, ascending=ascending, emit=emit, name=name, tasks=tasks)
 
-    def process(
-        self, operator: type[Stateful] | Callable[[], Stateful], *, name: str | None = None, tasks: int = 1
+    def top_per_key(
+        self,
+        count: int,
+        by: str,
+        *,
+        ascending: bool = False,
+        window: Window | None = None,
+        name: str | None = None,
+        tasks: int = 1,
     ) -> DataStream:
-        """A stateful operator: a subclass of `ps.Stateful`, or a function without arguments that makes one."""
+        """The best rows of each key: of each window, where there are windows, else of the whole stream at its end.
+
+        >>> import penstock as ps
+        >>> rows = ps.Topology("t").source("rows", ps.io.generator(lambda i, n: [], "category string, price bigint"))
+        >>> rows.key_by("category").top_per_key(3, by="price").schema.names
+        ['category', 'price']
+
+        As in `top`, rows with equal values are ranked by their other columns, so the answer does not depend on the
+        order in which they came; nulls are last.
+        """
+        who = f"top_per_key of {self.stream.operator!r}"
+        require_rankable(self.stream.schema, count, by, who)
+        fold = partial(TopFold, keys=self.keys, count=count, by=by, descending=not ascending)
+        if self.stream.windowed and window is None:
+            return self._top_of_windows(fold(self.stream.schema).ranking, name, tasks)
+        if window is None and not self.stream.bounded:
+            msg = f"{who} never ends, because its source does not; give window=ps.tumbling(size)"
+            raise InvalidInput(msg)
+        return self._folded("top_per_key", fold, None, window, None, SIDE, name, tasks, keep_keys=False)
+
+    def _top_of_windows(self, ranking: KeyedRanking, name: str | None, tasks: int) -> DataStream:
+        """Of rows that are results of windows: a ranking for each window."""
+        stream = self.stream
+        build = partial(TopWindows, replace(ranking, window_column=stream.time_column))
+        made = self._then("top_per_key", build, {MAIN: stream.schema, LATE: stream.schema}, name, tasks)
+        return replace(made, time_column=stream.time_column, windowed=True)
+
+    def process(
+        self,
+        operator: type[Stateful] | Callable[[], Stateful],
+        *,
+        on_late: Literal["side", "keep", "error"] | None = None,
+        ordered: bool | None = None,
+        name: str | None = None,
+        tasks: int = 1,
+    ) -> DataStream:
+        """A stateful operator: a subclass of `ps.Stateful`, or a function without arguments that makes one.
+
+        On a stream with event time, rows behind the watermark and rows without a time are late. `on_late="side"`, the
+        default, sends them to `.late` instead of `on_row`; "keep" hands them to `on_row` all the same, and "error"
+        ends the job with `RowsLate`.
+
+        With event time on a stream that ends, rows are kept until the watermark reaches their time and then handed on
+        in order of time, rows of one time as they came, and timers fire between them: the answer does not depend on
+        batches and workers. On an endless stream rows come as they arrive, which with several source tasks is not
+        their order, and timers fire after the batch that moved time past them. `ordered=True` or False asks for either.
+        """
         who = f"process of {self.stream.operator!r}"
         require_callable(operator, who, "a subclass of ps.Stateful itself, for every task makes an object of its own")
         if inspect.isabstract(operator):
@@ -129,13 +196,23 @@ class KeyedStream:
             msg = f"{who}: {type(sample).__name__} has no schema; set schema = 'column type, ...' in the class"
             raise InvalidInput(msg)
         schema = parse_schema(sample.schema)
-        build = partial(Process, operator, self.keys, schema)
-        made = self._then("process", build, {MAIN: schema}, name, tasks)
-        # What a user's operator emits, and when, need not follow the time of its input.
+        time = self._stateful_time(who, on_late, ordered)
+        late = {LATE: self.stream.schema} if time is not None and time.on_late == "side" else {}
+        build = partial(Process, operator, self.keys, schema, time)
+        made = self._then("process", build, {MAIN: schema, **late}, name, tasks)
+        # A user's operator may emit rows of any time at any moment, so the input's event time does not carry over.
         return replace(made, time_column=None, windowed=False)
 
+    @usage("join(other.key_by('user'), window=ps.tumbling('1 hour'))")
     def join(
-        self, other: KeyedStream, *, window: Window, how: str = "inner", name: str | None = None, tasks: int = 1
+        self,
+        other: KeyedStream,
+        *,
+        window: Window,
+        how: str = "inner",
+        on_late: str = SIDE,
+        name: str | None = None,
+        tasks: int = 1,
     ) -> DataStream:
         """Rows of both streams with equal keys within the same event-time window; how: inner, left, right or full."""
         require_kind(other, KeyedStream, f"join of {self.stream.operator!r}", "a keyed stream: other.key_by(...)")
@@ -144,6 +221,7 @@ class KeyedStream:
             msg = f"{who}: they are not streams of the same topology"
             raise InvalidInput(msg)
         require_choice(how, tuple(HOW), f"how of {who}")
+        require_choice(on_late, ON_LATE, f"on_late of {who}")
         require_kind(window, Window, who, "window=ps.tumbling(size) or ps.sliding(size, slide)")
         if window.time == "processing":
             msg = f"{who} needs an event-time window; processing time would join whatever happens to arrive together"
@@ -153,12 +231,10 @@ class KeyedStream:
             msg = f"{who}: keys are {_typed(self)} and {_typed(other)}; they must have the same types in the same order"
             raise InvalidInput(msg)
         left, right = (Side(s.stream.schema, s.keys, s.event_column(who)) for s in (self, other))
-        inner = _without(joined_schema(left, right, how), who)
-        schema = windowed_schema(inner, window_type(left.schema.field(left.time_column).type))
-        build = partial(WindowJoin, left, right, window, how, schema)
-        outputs = {MAIN: schema, LATE: left.schema, LATE_RIGHT: right.schema}
+        plan = JoinPlan(left, right, window, how, who, on_late)
+        build, outputs = plan.over(left.schema, right.schema)
         also = [(other.stream, replace(other.stream, grouping=None).read(other._grouping()))]
-        made = self._then("join", build, outputs, name, tasks, also)
+        made = self._then("join", build, outputs, name, tasks, also, plan)
         return replace(made, time_column=WINDOW_START, windowed=True)
 
     def event_column(self, who: str) -> str:
@@ -174,46 +250,77 @@ class KeyedStream:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _stateful_time(self, who: str, on_late: str | None, ordered: bool | None) -> RowTime | None:
+        """What a stateful operator does with event time; None where its input has none."""
+        require_choice(SIDE if on_late is None else on_late, ON_LATE_ROWS, f"on_late of {who}")
+        if self.stream.time_column is None and on_late is None and not ordered:
+            return None
+        asked = f"ordered={ordered}" if ordered else f"on_late={on_late!r}"
+        column = self.stream.time_column or self.event_column(f"{who} with {asked}")
+        zoned = self.stream.schema.field(column).type.tz is not None
+        if ordered is None:  # late rows that are kept have no place in an order
+            ordered = self.stream.bounded and on_late != "keep"
+        return RowTime(column, zoned, on_late or SIDE, ordered)
+
     def _aggregated(
         self,
         kind: str,
-        aggregates: list[Aggregate],
+        columns: dict[str, str],
         window: Window | None,
         emit: Emit | None,
+        on_late: str,
         name: str | None,
         tasks: int,
     ) -> DataStream:
-        return self._folded(kind, AggregateFold(self.stream.schema, self.keys, aggregates), window, emit, name, tasks)
+        if not self.keys and tasks != 1:
+            msg = f"{kind} of {self.stream.operator!r} has no keys: one task sees all rows; leave tasks={tasks!r} out"
+            raise InvalidInput(msg)
+        fold = partial(aggregate_fold, keys=self.keys, columns=columns)
+        reads = columns_read(self.stream.schema, self.keys, columns)
+        return self._folded(kind, fold, reads, window, emit, on_late, name, tasks)
 
     def _folded(
         self,
         kind: str,
-        fold: AggregateFold | ReduceFold,
+        fold: MakeFold,
+        reads: tuple[str, ...] | None,
         window: Window | None,
         emit: Emit | None,
+        on_late: str,
         name: str | None,
         tasks: int,
+        *,
+        keep_keys: bool = True,
     ) -> DataStream:
         who = f"{kind} of {self.stream.operator!r}"
+        require_choice(on_late, ON_LATE, f"on_late of {who}")
         if window is None:
-            chosen = choose_emit(emit, self.stream.bounded, who, EMITS)
-            made = self._then(kind, partial(KeyedFold, fold, chosen), {MAIN: fold.output_schema}, name, tasks)
-            return replace(made, keys=self.keys, time_column=None)
-        require_kind(window, Window, who, "window=ps.tumbling(size) or ps.sliding(size, slide)")
-        choose_emit(emit, True, f"{who} in windows", ("end",))
-        inner = _without(fold.output_schema, who)
-        on_event_time = window.time == "event" or (window.time is None and self.stream.time_column is not None)
-        if on_event_time:
-            column = self.event_column(f"{who} in event-time windows")
-            schema = windowed_schema(inner, window_type(self.stream.schema.field(column).type))
-            build: Build = partial(EventWindows, fold, window, column, schema)
-            outputs = {MAIN: schema, LATE: self.stream.schema}
+            emits = EMITS if keep_keys else ("end",)
+            plan = FoldPlan(fold, who, choose_emit(emit, self.stream.bounded, who, emits), whole=not self.keys)
         else:
-            schema = windowed_schema(inner, TIMESTAMP)
-            build = partial(ProcessingWindows, fold, window, self.stream.schema, schema)
-            outputs = {MAIN: schema}
-        made = self._then(kind, build, outputs, name, tasks)
-        return replace(made, keys=self.keys, time_column=WINDOW_START, windowed=True)
+            require_kind(window, Window, who, "window=ps.tumbling(size) or ps.sliding(size, slide)")
+            choose_emit(emit, True, f"{who} in windows", ("end",))
+            on_event_time = self._on_event_time(window, who)
+            column = self.event_column(f"{who} in event-time windows") if on_event_time else None
+            plan = FoldPlan(fold, who, window=window, time_column=column, on_late=on_late)
+        own = None if reads is None else (*reads, *([] if plan.time_column is None else [plan.time_column]))
+        use = None if own is None else Passes(own, (LATE,), plan)
+        made = self._then(kind, *plan(self.stream.schema), name, tasks, columns=use)
+        keys = self.keys if keep_keys else ()
+        if window is None:
+            return replace(made, keys=keys, time_column=None)
+        return replace(made, keys=keys, time_column=WINDOW_START, windowed=True)
+
+    def _on_event_time(self, window: Window, who: str) -> bool:
+        """Whether a window goes by event time; input that ends goes by the run's clock only if that is asked for."""
+        if window.time is not None or self.stream.time_column is not None or not self.stream.bounded:
+            return window.time == "event" or (window.time is None and self.stream.time_column is not None)
+        msg = (
+            f"{who} has a window, but {self.stream.operator!r} has no event time, and its rows end, so the clock of "
+            "the run says nothing about them; call .event_time(column) before, or give the window time='processing' if "
+            "the clock is meant"
+        )
+        raise InvalidInput(msg)
 
     def _then(
         self,
@@ -223,36 +330,26 @@ class KeyedStream:
         name: str | None,
         tasks: int,
         also: Sequence[tuple[DataStream, Input]] = (),
+        columns: ColumnUse | None = None,
     ) -> DataStream:
-        stream = replace(self.stream, grouping=None)
-        return stream.then(
-            kind, build, outputs, name=name, tasks=tasks, stateful=True, grouping=self._grouping(), also=also
+        return replace(self.stream, grouping=None).then(
+            kind,
+            build,
+            outputs,
+            name=name,
+            tasks=tasks,
+            stateful=True,
+            grouping=self._grouping(),
+            also=also,
+            columns=columns,
         )
 
     def _grouping(self) -> Grouping:
-        return Grouping(self.kind, self.keys)
+        return Grouping(self.kind, self.keys) if self.keys else Grouping("global")
 
 
-def parse_aggregate(name: str, text: str) -> Aggregate:
-    """An aggregate from "sum(fare)" or "count(*)"."""
-    match = _EXPRESSION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        msg = f"aggregate {name}={text!r}; write function(column), such as {name}='sum(fare)' or {name}='count(*)'"
-        raise InvalidInput(msg)
-    op = _SAME.get(match.group(1).lower(), match.group(1).lower())
-    if op not in OPS:
-        error = InvalidInput.unknown_name(f"function in aggregate {name}={text!r}:", op, OPS)
-        raise error
-    return Aggregate(cast("Op", op), match.group(3) or match.group(4), name)
-
-
-def _without(schema: pa.Schema, who: str) -> pa.Schema:
-    """The schema, which must leave the names of the window's bounds free."""
-    for name in (WINDOW_START, WINDOW_END):
-        if name in schema.names:
-            msg = f"{who} adds a column {name!r} but there is one already; rename it first"
-            raise InvalidInput(msg)
-    return schema
+def _reduce_fold(keys: tuple[str, ...], function: ReduceFunction, schema: pa.Schema) -> ReduceFold:
+    return ReduceFold(schema, keys, function)
 
 
 def _typed(keyed: KeyedStream) -> str:

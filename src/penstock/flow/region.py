@@ -3,14 +3,12 @@
     >>> import penstock as ps
     >>> top = ps.Topology("numbers")
     >>> numbers = top.source("numbers", ps.io.generator(lambda task, tasks: range(9), "n bigint"))
-    >>> squares = numbers.parallel(3).map(lambda row: {"n": row.n * row.n}, "n bigint", name="square").merge()
-    >>> squares.sink("out", ps.io.collect())
+    >>> numbers.parallel(3).filter(lambda row: row.n > 4, name="large").merge().sink("out", ps.io.collect())
     >>> [(operator.name, operator.tasks) for operator in top.build().operators]
-    [('numbers', 1), ('parallel1.split', 1), ('square', 3), ('parallel1.merge', 1)]
+    [('numbers', 1), ('parallel1.split', 1), ('large', 3), ('parallel1.merge', 1)]
 
-Everything between `parallel` and `merge` runs as n replicas. Order out is order in, unless `ordered=False`, where the
-region has a splitter and no merger. The end is written down instead of being found at the first operator that cannot
-be replicated, because where order is restored is a decision: a filter before the merge works in parallel, after it not.
+Operators between `parallel` and `merge` run as n replicas. Order out is order in; with `ordered=False` there is no
+merger. Users write the end down, because it decides what works in parallel: a filter before the merge, not after it.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ from penstock.flow.io import Sink
 from penstock.flow.stream import DataStream
 from penstock.flow.unknown import KEYED
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import FORWARD, Grouping, Input, RegionPart
+from penstock.run.dataflow import FORWARD, ColumnUse, Grouping, Input, RegionPart
 from penstock.run.operators.times import Duration
 from penstock.run.region.contract import REPLICAS_MAX, Policy, checked_weights
-from penstock.run.region.policies import find_policy
+from penstock.run.region.policies import find_policy, require_policy
 from penstock.run.region.policies.oracle import Known, Oracle
 from penstock.run.region.tasks import MergerTask, SplitterSettings, SplitterTask
 
@@ -86,6 +84,7 @@ class RegionStream(DataStream):
         stateful: bool = False,
         grouping: Grouping | None = None,
         also: Sequence[tuple[DataStream, Input]] = (),
+        columns: ColumnUse | None = None,
     ) -> RegionStream:
         """An operator that every replica has."""
         if stateful or also:
@@ -102,6 +101,7 @@ class RegionStream(DataStream):
             inputs=[Input(self.operator, self.output, read)],
             outputs=outputs,
             region=RegionPart(self.region, "replica", self.ordered),
+            columns=columns,
         )
         time_column = self._kept_time(outputs[MAIN])
         windowed = self.windowed and time_column is not None
@@ -112,10 +112,11 @@ class RegionStream(DataStream):
             keys=keys,
             time_column=time_column,
             windowed=windowed,
+            edition=None,
             begun=True,
         )
 
-    def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
+    def sink(self, name: str | Sink, sink: Sink | None = None, tasks: int | None = None) -> None:
         """Refused: a region ends with merge()."""
         self._refuse(f"sink {name!r}", "rows leave a region through merge()")
 
@@ -123,7 +124,7 @@ class RegionStream(DataStream):
         """Refused: inside a region every replica sends to itself."""
         self._refuse(f"a {grouping.kind} grouping", "replicas send to themselves")
 
-    def event_time(self, column: str, lateness: Duration = "0 seconds") -> NoReturn:
+    def event_time(self, column: str, lateness: Duration | None = None) -> NoReturn:
         """Refused: a replica sees a part of the rows, and what is held for the sake of order would come out late."""
         why = "a region passes watermarks on and makes none"
         self._refuse("event_time", why, "call event_time before parallel() or after merge()")
@@ -135,6 +136,16 @@ class RegionStream(DataStream):
     def key_by(self, *columns: str) -> NoReturn:
         """Refused: operators with keys have state."""
         self._refuse("key_by", WITH_KEYS)
+
+    def count(self, **_: object) -> NoReturn:
+        """Refused: one task counts."""
+        error = self._unknown("count")
+        raise error
+
+    def aggregate(self, *_: object, **__: object) -> NoReturn:
+        """Refused: one task sees all rows of a key."""
+        error = self._unknown("aggregate")
+        raise error
 
     def parallel(self, *_: object, **__: object) -> NoReturn:
         """Refused: regions do not nest."""
@@ -222,10 +233,7 @@ def _policy(who: str, replicas: int, balance: Balance | None, weights: Sequence[
     balance = BALANCE_DEFAULT if balance is None else balance
     build = find_policy(balance).build if isinstance(balance, str) else balance
     require_callable(build, f"balance of {who}", "a policy's name, or a function that makes a policy")
-    made = build()
-    if not all(hasattr(made, part) for part in ("routing", "start", "decide")):
-        msg = f"balance of {who} makes {made!r}; a policy has routing, start(replicas) and decide(sample)"
-        raise InvalidInput(msg)
+    require_policy(build(), f"balance of {who}")
     return build
 
 

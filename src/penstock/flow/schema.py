@@ -1,4 +1,4 @@
-"""Schemas as Spark DDL strings ("word string, count bigint"), read without a JVM.
+"""Schemas as Spark DDL strings ("word string, count bigint") or PySpark's types, read without a JVM.
 
     >>> parse_schema("word string not null, tags array<string>").names
     ['word', 'tags']
@@ -6,7 +6,7 @@
 A topology is checked when it is built, often before any Spark session exists, so PySpark's own parser (which asks the
 JVM) will not do. The grammar is Spark's: `name type [NOT NULL] [COMMENT 'text']`, a colon allowed after the name,
 backticks around odd names, and the types that have an Arrow counterpart. Timestamps are microseconds in UTC, as in
-Spark.
+Spark. `timestamp` means the type with a zone; `spark.sql.timestampType` is not asked, for there may be no session.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.flow.spark_types import NESTING_MAX, Schema, is_spark_type, spark_fields
 
 COLUMNS_MAX = 2000
-NESTING_MAX = 32
 
 _SIMPLE: dict[str, pa.DataType] = {
     **dict.fromkeys(("boolean", "bool"), pa.bool_()),
@@ -41,30 +41,40 @@ _TOKEN = re.compile(
 )
 
 
-def parse_schema(ddl: str | pa.Schema) -> pa.Schema:
-    """An Arrow schema from a DDL string; an Arrow schema passes through."""
-    if isinstance(ddl, pa.Schema):
-        return ddl
-    if not isinstance(ddl, str) or not ddl.strip():
-        msg = f"schema is {ddl!r}; give a DDL string such as 'word string, count bigint'"
+def parse_schema(given: Schema) -> pa.Schema:
+    """An Arrow schema from a DDL string or a PySpark type; an Arrow schema passes through."""
+    if isinstance(given, pa.Schema):
+        return given
+    if isinstance(given, str) and given.strip():
+        fields = _Parser(given).fields(end="")
+    elif is_spark_type(given):
+        fields = spark_fields(given, _parse_type)
+    else:
+        msg = f"schema is {given!r}; give a DDL string such as 'word string, count bigint', or a StructType"
         raise InvalidInput(msg)
-    fields = _Parser(ddl).fields(end="")
     names = [field.name for field in fields]
     for name in names:
         if names.count(name) > 1:
-            msg = f"schema {ddl!r} names column {name!r} twice"
+            msg = f"schema {given!r} names column {name!r} twice"
             raise InvalidInput(msg)
     return pa.schema(fields)
+
+
+def _parse_type(ddl: str) -> pa.DataType:
+    """The Arrow type of a DDL name such as 'decimal(10,2)'."""
+    (field,) = _Parser(f"value {ddl}").fields(end="")
+    return field.type
 
 
 def to_ddl(schema: pa.Schema) -> str:
     """The DDL string of an Arrow schema, which Spark and `parse_schema` both read."""
     return ", ".join(
-        f"{_quoted(field.name)} {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in schema
+        f"{quoted_name(field.name)} {type_name(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in schema
     )
 
 
-def _quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """A name that may hold anything, as SQL writes it."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -75,14 +85,14 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        inner = ", ".join(f"{_quoted(field.name)}: {type_name(field.type)}" for field in kind)
+        inner = ", ".join(f"{quoted_name(field.name)}: {type_name(field.type)}" for field in kind)
         return f"struct<{inner}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if pa.types.is_dictionary(kind):
         return type_name(kind.value_type)
-    if pa.types.is_large_string(kind):
-        return "string"
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return "string" if pa.types.is_large_string(kind) else "binary"
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     for name, simple in _SIMPLE.items():

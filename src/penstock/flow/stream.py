@@ -16,16 +16,18 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.checks import choose_emit, require_count, require_kind
+from penstock.flow.columns import Renames, Unites
 from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.flow.unknown import KEYED, is_field_or_private, no_operator, public_names, without_keys
-from penstock.run.contract import ERRORS, LATE, MAIN, Build
-from penstock.run.dataflow import AttachedSink, Grouping, Input
-from penstock.run.operators.join import LATE_RIGHT
+from penstock.flow.usage import usage
+from penstock.run.contract import ERRORS, LATE, LATE_RIGHT, MAIN, Build
+from penstock.run.dataflow import AttachedSink, ColumnUse, Grouping, Input
+from penstock.run.operators.keyed.top import Ranking, TopAll, TopWindows
+from penstock.run.operators.late import SIDE
 from penstock.run.operators.rename import Rename
 from penstock.run.operators.times import Duration, Window, parse_duration_us
-from penstock.run.operators.top import Ranking, TopAll, TopWindows
 from penstock.run.operators.union import Union
 from penstock.run.region.contract import Policy
 
@@ -51,6 +53,11 @@ class DataStream(Transforms):
     keys: tuple[str, ...] = ()  # columns that identify a row, after keyed operators
     windowed: bool = False  # rows are results of windows, as old as their window_start
     grouping: Grouping | None = None  # how the next operator reads; None: its own default
+    edition: int | None = None  # of the operator, which may be defined again under its name
+
+    def __post_init__(self) -> None:
+        if self.edition is None:
+            object.__setattr__(self, "edition", self.topology.edition(self.operator))
 
     def __repr__(self) -> str:
         output = "" if self.output == MAIN else f".{self.output}"
@@ -94,6 +101,7 @@ class DataStream(Transforms):
             name=name,
             tasks=tasks,
             also=[(other, other.read()) for other in others],
+            columns=Unites(self.schema),
         )
         return replace(made, keys=self.keys) if alike else replace(made, time_column=None, windowed=False)
 
@@ -109,13 +117,13 @@ class DataStream(Transforms):
         slice_rows: int | None = None,
         name: str | None = None,
     ) -> RegionStream:
-        """Begin a parallel region: what follows runs as so many replicas, until `merge()` restores the rows' order.
+        """Begin a parallel region: what follows runs in `replicas` copies, until `merge()` restores the rows' order.
 
         The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
         they stay at `weights`, which add up to 1. `knee`, the default, is our own and counts rows worked off as well;
         `adaptive` and `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows
         for the replica with the largest share; without it, as many as a replica works off in 20 ms. With `at_most`,
-        replicas up to so many can join while the job runs, and leave again (`Job.scale`); each needs a slot from the
+        replicas up to it can join while the job runs, and leave again (`Job.scale`); each needs a slot from the
         start.
         """
         from penstock.flow.region import parallel
@@ -134,8 +142,13 @@ class DataStream(Transforms):
 
     # -- time and keys -----------------------------------------------------------------------------------------------
 
-    def event_time(self, column: str, lateness: Duration = "0 seconds") -> DataStream:
-        """This stream with event time: rows may be up to `lateness` behind the newest that the same task has seen."""
+    def event_time(self, column: str, lateness: Duration | None = None) -> DataStream:
+        """This stream with event time: rows may be up to `lateness` behind the newest of the same source task.
+
+        Files and DataFrames know what is still to come: right behind such a source no row is late, whatever its order.
+        Elsewhere rows further behind are late once one of their windows closed. Without `lateness` it is 0 at a source
+        and on endless streams; behind other operators of streams that end, windows wait for the end instead.
+        """
         who = f"event_time of {self.operator!r}"
         require_columns(self.schema, (column,), who)
         kind = self.schema.field(column).type
@@ -147,7 +160,8 @@ class DataStream(Transforms):
         if self.output != MAIN:
             msg = f"{who} reads its side output {self.output!r}, which has no watermarks; put a map or select between"
             raise InvalidInput(msg)
-        self.topology.add_event_time(self.operator, column, parse_duration_us(lateness, f"lateness in {who}"))
+        lateness_us = None if lateness is None else parse_duration_us(lateness, f"lateness in {who}")
+        self.topology.add_event_time(self.operator, column, lateness_us)
         return replace(self, time_column=column, windowed=False)
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None, tasks: int = 1) -> DataStream:
@@ -162,7 +176,9 @@ class DataStream(Transforms):
         fields = [field.with_name(column) for field, column in zip(self.schema, new, strict=True)]
         schema = pa.schema(fields)
         keys = tuple(names.get(key, key) for key in self.keys)
-        made = self.then("rename", partial(Rename, schema), {MAIN: schema}, name=name, tasks=tasks, keys=keys)
+        build = partial(Rename, schema)
+        use = Renames(dict(names))
+        made = self.then("rename", build, {MAIN: schema}, name=name, tasks=tasks, keys=keys, columns=use)
         time_column = None if self.time_column is None else names.get(self.time_column, self.time_column)
         return replace(made, time_column=time_column, windowed=self.windowed)
 
@@ -172,6 +188,30 @@ class DataStream(Transforms):
 
         return KeyedStream(self, self._columns("key_by", columns))
 
+    def count(
+        self, *, window: Window | None = None, emit: Emit | None = None, name: str | None = None, tasks: int = 1
+    ) -> DataStream:
+        """Rows in all, or of each window, in a column `count`; one task sees them all."""
+        return self._all_rows().count(window=window, emit=emit, name=name, tasks=tasks)
+
+    def aggregate(
+        self,
+        *unnamed: object,
+        window: Window | None = None,
+        emit: Emit | None = None,
+        name: str | None = None,
+        tasks: int = 1,
+        **columns: str,
+    ) -> DataStream:
+        """Aggregates over all rows, or of each window: see `KeyedStream.aggregate`; one task sees them all."""
+        return self._all_rows().aggregate(*unnamed, window=window, emit=emit, name=name, tasks=tasks, **columns)
+
+    def _all_rows(self) -> KeyedStream:
+        from penstock.flow.keyed import KeyedStream
+
+        return KeyedStream(self, ())
+
+    @usage("join(other, on='user', window=ps.tumbling('1 hour'))")
     def join(
         self,
         other: DataStream,
@@ -179,12 +219,14 @@ class DataStream(Transforms):
         *,
         window: Window,
         how: str = "inner",
+        on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
     ) -> DataStream:
         """Rows of two streams with equal values in `on` within the same event-time window."""
         columns = (on,) if isinstance(on, str) else tuple(on)
-        return self.key_by(*columns).join(other.key_by(*columns), window=window, how=how, name=name, tasks=tasks)
+        keyed, others = self.key_by(*columns), other.key_by(*columns)
+        return keyed.join(others, window=window, how=how, on_late=on_late, name=name, tasks=tasks)
 
     def top(
         self,
@@ -198,11 +240,7 @@ class DataStream(Transforms):
     ) -> DataStream:
         """The best rows by one column, of each window on a windowed stream and overall elsewhere; ties fall by key."""
         who = f"top of {self.operator!r}"
-        require_columns(self.schema, (by,), who)
-        require_count(count, 1, TOP_MAX, f"number of rows of {who}")
-        if pa.types.is_nested(self.schema.field(by).type):
-            msg = f"{who} ranks by {by!r}, but {self.schema.field(by).type} has no order"
-            raise InvalidInput(msg)
+        require_rankable(self.schema, count, by, who)
         window_column = self.time_column if self.windowed else None
         ranking = Ranking(self.schema, count, by, not ascending, self.keys, window_column)
         outputs = {MAIN: self.schema}
@@ -220,24 +258,30 @@ class DataStream(Transforms):
 
     # -- ends and side outputs ---------------------------------------------------------------------------------------
 
+    @usage("sink('out', ps.io.collect())")
     def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
         """Send the rows out; see `ps.io` for where to.
 
         Without `tasks` the sink is part of every task that produces the rows, and plans, metrics and profiles know
-        those tasks only. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own.
+        those tasks alone. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own.
         """
         require_kind(sink, Sink, f"sink {name!r}", "ps.io.collect(), parquet(path), callback(f) or discard()")
         build = partial(sink.make, self.schema)
+        self.require_current()
         if tasks is None and self.grouping is None:
-            self.topology.attach(self.operator, AttachedSink(name, sink.kind, build, self.output))
+            self.topology.attach(self.operator, AttachedSink(name, sink.kind, build, self.output, sink.facts))
         else:
             tasks = 1 if tasks is None else tasks
-            self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=[self.read()], role="sink")
+            inputs = [self.read()]
+            self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=inputs, role="sink", sink=sink.facts)
 
     @property
     def late(self) -> DataStream:
-        """Rows that came after their windows had closed, or had no time, as they came in."""
-        return self.side(LATE, "only operators with event-time windows have late rows")
+        """Rows that came after a window of theirs had closed, or had no time, as they came in.
+
+        Of windows that slide, those that were still open have counted them.
+        """
+        return self.side(LATE, "only event-time windows, joins and process on event time have late rows")
 
     @property
     def late_right(self) -> DataStream:
@@ -261,7 +305,17 @@ class DataStream(Transforms):
 
     def read(self, default: Grouping | None = None) -> Input:
         """An operator's input from this stream."""
+        self.require_current()
         return Input(self.operator, self.output, self.grouping or default or Grouping())
+
+    def require_current(self) -> None:
+        """Refuse a stream of an operator that has been defined again since: its rows would be another's."""
+        if self.topology.edition(self.operator) != self.edition:
+            msg = (
+                f"this stream is of {self.operator!r} as it was before it was defined again; go on from the stream "
+                "that its new definition returned, or give one of the two another name"
+            )
+            raise InvalidInput(msg)
 
     def then(
         self,
@@ -275,10 +329,13 @@ class DataStream(Transforms):
         stateful: bool = False,
         grouping: Grouping | None = None,
         also: Sequence[tuple[DataStream, Input]] = (),
+        columns: ColumnUse | None = None,
     ) -> DataStream:
         """The main output of a new operator that reads this stream, and others also."""
         inputs = [self.read(grouping), *(given for _, given in also)]
-        spec = self.topology.add(kind, build, name=name, tasks=tasks, inputs=inputs, outputs=outputs, stateful=stateful)
+        spec = self.topology.add(
+            kind, build, name=name, tasks=tasks, inputs=inputs, outputs=outputs, stateful=stateful, columns=columns
+        )
         bounded = self.bounded and all(stream.bounded for stream, _ in also)
         time_column = self._kept_time(outputs[MAIN])
         windowed = self.windowed and time_column is not None
@@ -295,3 +352,12 @@ class DataStream(Transforms):
         if not isinstance(other, DataStream) or other.topology is not self.topology:
             msg = f"{self.operator!r} and {other!r} are not streams of the same topology"
             raise InvalidInput(msg)
+
+
+def require_rankable(schema: pa.Schema, count: object, by: str, who: str) -> None:
+    """Refuse a ranking by a column that is not there or has no order."""
+    require_columns(schema, (by,), who)
+    require_count(count, 1, TOP_MAX, f"number of rows of {who}")
+    if pa.types.is_nested(schema.field(by).type):
+        msg = f"{who} ranks by {by!r}, but {schema.field(by).type} has no order"
+        raise InvalidInput(msg)

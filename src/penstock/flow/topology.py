@@ -1,4 +1,4 @@
-"""Topology: where users begin.
+"""Topology: where users begin; `penstock.jobs` adds the methods that run one.
 
     >>> import penstock as ps
     >>> top = ps.Topology("words")
@@ -7,49 +7,70 @@
     >>> [operator.name for operator in top.build().operators]
     ['lines', 'split1', 'count1']
 
-It collects operators as streams are written down and checks each at once, so a mistake is reported on the line that
-makes it. Operators keep the order in which they were made, which is topological, and their names: the default is
-the kind and a number, the same in every run of the same program.
+It checks each operator as it is written down, so a mistake is reported on the line that makes it. Operators keep the
+order in which they were made, which is topological. A default name is the kind and a number, the same in every run.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count, require_kind
+from penstock.flow.checks import require_count, require_kind, require_number
+from penstock.flow.columns import Reads
 from penstock.flow.io import Source
+from penstock.flow.lineage import carries_time, mixed_before, mixed_rows
+from penstock.flow.pruning import pruned
+from penstock.flow.redefinition import hanging_on, left_behind, lineages, reads, unread
 from penstock.flow.stream import DataStream
-from penstock.model.topology import NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
+from penstock.flow.usage import usage
+from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import AttachedSink, Dataflow, Input, OperatorSpec, RegionPart, Role
-from penstock.run.operators.attached import with_sinks
+from penstock.run.dataflow import AttachedSink, ColumnUse, Dataflow, Input, OperatorSpec, RegionPart, Role, TimeSpec
+from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
 from penstock.run.operators.event_time import with_event_time
+from penstock.run.operators.sinks.attached import with_sinks
+from penstock.run.operators.times import Duration, parse_duration_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+IDLE = "1 minute"
 
 
 class Topology:
-    """A dataflow under construction."""
+    """A dataflow under construction; `penstock.Topology` adds what runs it."""
 
     def __init__(self, name: str) -> None:
         _require_name(name, "topology")
         self.name = name
-        self.frames: dict[str, object] = {}  # DataFrames by source name; they stay on the driver
+        self.frames: dict[str, DataFrame] = {}  # DataFrames by source name; they stay on the driver
         self._operators: dict[str, OperatorSpec] = {}
         self._event_time: dict[str, str] = {}  # operator -> column
         self._sinks: dict[str, list[AttachedSink]] = {}  # operator -> sinks without tasks of their own
         self._counters: dict[str, int] = {}
+        self._editions: dict[str, int] = {}  # operator -> which of all definitions is its own
+        self._unnamed: set[str] = set()  # operators and regions whose names are ours
+        self._again: dict[str, None] = {}  # names that were given again, in order
+        self._lost: dict[str, str] = {}  # names that went with an operator that was defined again -> that operator
 
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, operators=[{', '.join(self._operators)}])"
 
-    def source(self, name: str, source: Source, tasks: int | None = None) -> DataStream:
-        """A stream that comes from outside; see `ps.io` for what there is."""
+    @usage("source('lines', ps.io.dataframe(df))")
+    def source(
+        self, name: str, source: Source, tasks: int | None = None, *, idle: Duration | None = None
+    ) -> DataStream:
+        """A stream that comes from outside; see `ps.io` for what there is.
+
+        `idle` is how long a task of an endless source may have no rows before event time goes on without it; rows that
+        it has afterwards may be late. Left out, it is a minute. A source that ends is waited for.
+        """
         require_kind(source, Source, f"source {name!r}", "ps.io.dataframe(df), generator(...), files(...) or rate(...)")
         if source.one_per_worker and tasks is not None:
             msg = f"source {name!r} has one task on every worker; leave tasks={tasks} out"
@@ -63,44 +84,69 @@ class Topology:
             role="source",
             bounded=source.bounded,
             one_per_worker=source.one_per_worker,
+            idle_us=_idle_us(name, source, idle),
+            columns=None if source.over is None else Reads(source.schema, source.over),
+            source=source.facts,
         )
         if source.frame is not None:
             self.frames[spec.name] = source.frame
         return DataStream(self, spec.name, source.schema, bounded=source.bounded)
 
+    def declare(self, name: str, load: float) -> None:
+        """Say what each task of an operator takes, in cores, for plans that are made before a profile has measured it.
+
+        Without it every task counts 1.0, so that all weigh the same.
+        """
+        require_number(load, 0.0, MAGNITUDE_MAX, f"load of {name!r}")
+        if name not in self._operators:
+            kind = "operator"
+            raise InvalidInput.unknown_name(kind, name, self._operators)
+        self._operators[name] = replace(self._operators[name], load=float(load))
+
+    def remove(self, name: str) -> None:
+        """Take an operator, source or sink out, and everything that reads it."""
+        if self._lost.pop(name, None) is not None:
+            return
+        if name not in self._names():
+            kind = "operator or sink"
+            raise InvalidInput.unknown_name(kind, name, sorted(self._names()))
+        self._drop(name)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was defined again and what is left out, for the user who runs this."""
+        left_out = left_behind(self._operators.values(), self._sinks, self._unnamed)
+        found = [f"{name!r} is left out: nobody reads it, and {left_out[name]!r} is in its place" for name in left_out]
+        if again := [name for name in self._again if name in self._names()]:
+            found.append(f"defined more than once, of which the last counts: {', '.join(map(repr, again))}")
+        return tuple(found)
+
     def build(self) -> Dataflow:
         """The frozen dataflow, or InvalidInput with everything that is wrong with it."""
-        faults: list[str] = []
-        specs = list(self._operators.values())
+        left_out = left_behind(self._operators.values(), self._sinks, self._unnamed)
+        specs = [spec for spec in self._operators.values() if spec.name not in left_out]
+        faults = [
+            f"{name!r} read what {cause!r} was before it was defined again; write {name!r} again, by running its cell, "
+            f"or call remove({name!r})"
+            for name, cause in self._lost.items()
+        ]
         if not any(spec.role == "source" for spec in specs):
             faults.append(f"topology {self.name!r} has no source; begin with top.source(name, ps.io....)")
-        if not self._sinks and not any(spec.role == "sink" for spec in specs):
+        if not self._lost and not any(spec.role == "sink" or self._sinks.get(spec.name) for spec in specs):
             faults.append(f"topology {self.name!r} has no sink; end with stream.sink(name, ps.io.collect())")
-        read = {given.operator for spec in specs for given in spec.inputs}
         faults += region_faults(specs)
         if not faults:
             faults += [
-                f"nobody reads {spec.name!r}; give it a sink (ps.io.discard() drops its rows) or remove it"
-                for spec in specs
-                if spec.role != "sink" and spec.name not in read and spec.name not in self._sinks
+                f"nobody reads {spec.name!r}; give it a sink (ps.io.discard() drops its rows) or take it out with "
+                f"remove({spec.name!r}), as in a notebook whose cell was run again"
+                for spec in unread(specs, self._sinks)
             ]
         dataflow = Dataflow(self.name, tuple(self._with_sinks(spec) for spec in specs))
         if not faults:
             faults += dataflow.graph().faults()
         if faults:
             raise InvalidInput(faults)
-        return dataflow
-
-    def run(self, spark: Any, **options: Any) -> Any:  # noqa: ANN401 - Spark's types are not known here
-        """Run to the end of bounded input; what `collect` sinks received, as a DataFrame."""
-        # The deployment imports this room, so it is opened only when somebody deploys.
-        return importlib.import_module("penstock.deploy").run_topology(self, spark, **options)
-
-    def start(self, spark: Any, **options: Any) -> Any:  # noqa: ANN401 - Spark's types are not known here
-        """Start and return a Job."""
-        deploy = importlib.import_module("penstock.deploy")
-        deploy.require_options(options)
-        return deploy.start_topology(self, spark, **options)
+        return pruned(dataflow)
 
     # -- for streams -------------------------------------------------------------------------------------------------
 
@@ -117,12 +163,17 @@ class Topology:
         stateful: bool = False,
         bounded: bool = True,
         one_per_worker: bool = False,
+        idle_us: int | None = None,
         region: RegionPart | None = None,
+        columns: ColumnUse | None = None,
+        source: SourceFacts = READS_NO_FILES,
+        sink: SinkFacts = KEEPS_NOTHING,
     ) -> OperatorSpec:
         """Add an operator; streams call this."""
+        self._require_there(given.operator for given in inputs)
         name = self._default_name(kind) if name is None else name
-        self._require_free(name, kind)
         require_count(tasks, 1, TASKS_MAX, f"tasks of {kind} {name!r}")
+        self._make_room(name, kind, role, inputs)
         if len(self._operators) >= OPERATORS_MAX:
             msg = f"topology {self.name!r} has {OPERATORS_MAX} operators, which is the limit"
             raise InvalidInput(msg)
@@ -137,27 +188,49 @@ class Topology:
             stateful,
             bounded,
             one_per_worker,
+            idle_us=idle_us,
             region=region,
+            columns=columns,
+            source=source,
+            sink=sink,
         )
         self._operators[name] = spec
+        self._editions[name] = max(self._editions.values(), default=0) + 1
+        if region is not None and region.region in self._unnamed:
+            self._unnamed.add(name)
         return spec
 
     def attach(self, operator: str, sink: AttachedSink) -> None:
         """Add a sink that runs inside the tasks of an operator."""
-        self._require_free(sink.name, sink.kind)
+        self._require_there([operator])
+        self._make_room(sink.name, sink.kind, "sink", [Input(operator, sink.output)])
         self._sinks.setdefault(operator, []).append(sink)
 
-    def add_event_time(self, operator: str, column: str, lateness_us: int) -> None:
-        """Have an operator make watermarks from a column of its main output."""
+    def add_event_time(self, operator: str, column: str, lateness_us: int | None) -> None:
+        """Have an operator make watermarks from a column of its main output; no lateness: as it is safe."""
+        spec = self._operators[operator]
+        if lateness_us is None and (spec.role == "source" or not self._ends(operator)):
+            lateness_us = 0
+        by_input = bool(spec.inputs) and not spec.stateful and spec.region is None
+        behind_input = spec.stateful and carries_time(self._operators, operator)
+        time = TimeSpec(column, lateness_us, by_input, behind_input)
+        if spec.event_time == time:
+            return  # a cell was run again
         if (known := self.event_time_of(operator)) is not None:
             msg = (
                 f"{operator!r} has event time on {known!r} already; go on with the stream that event_time({known!r}) "
                 f"returned, or put a map or select before event_time({column!r})"
             )
             raise InvalidInput(msg)
-        spec = self._operators[operator]
+        if lateness_us is not None and (mixed := mixed_before(self._operators, operator)) is not None:
+            raise InvalidInput(mixed_rows(operator, *mixed, ends=self._ends(operator)))
         self._event_time[operator] = column
-        self._operators[operator] = replace(spec, build=partial(with_event_time, spec.build, column, lateness_us))
+        self._operators[operator] = replace(spec, build=partial(with_event_time, spec.build, time), event_time=time)
+
+    def _ends(self, operator: str) -> bool:
+        """Whether all rows of an operator come from sources that end."""
+        spec = self._operators[operator]
+        return spec.bounded if spec.role == "source" else all(self._ends(read.operator) for read in spec.inputs)
 
     def event_time_of(self, operator: str) -> str | None:
         """The column from which an operator makes watermarks, if it does."""
@@ -165,7 +238,13 @@ class Topology:
 
     def operator(self, name: str) -> OperatorSpec:
         """An operator as it stands."""
+        self._require_there([name])
         return self._operators[name]
+
+    def edition(self, name: str) -> int:
+        """Which definition of an operator is in force."""
+        self._require_there([name])
+        return self._editions[name]
 
     def free_name(self, kind: str) -> str:
         """The kind and a number, as operators without a name get it."""
@@ -176,11 +255,53 @@ class Topology:
         sinks = tuple(self._sinks.get(spec.name, ()))
         return replace(spec, build=partial(with_sinks, spec.build, sinks), sinks=sinks) if sinks else spec
 
-    def _require_free(self, name: str, kind: str) -> None:
+    def _require_there(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._operators:
+                msg = (
+                    f"{name!r} is no longer in topology {self.name!r}: it was removed, or what it read was defined "
+                    "again; write it again, by running its cell, and go on from there"
+                )
+                raise InvalidInput(msg)
+
+    def _make_room(self, name: str, kind: str, role: Role, inputs: Sequence[Input]) -> None:
+        """Take out what has this name, if that is the same operator in an earlier version; or refuse."""
         _require_name(name, kind)
-        if name in self._names():
-            msg = f"topology {self.name!r} has an operator {name!r} already; names must be unique"
+        self._lost.pop(name, None)
+        if name not in self._names():
+            return
+        lineage = lineages(self._operators.values())
+        had_role, had_inputs = self._had(name)
+        if had_role != role or reads(had_inputs, lineage) != reads(inputs, lineage):
+            msg = (
+                f"topology {self.name!r} has an operator {name!r} already; names must be unique, so choose another or "
+                f"call remove({name!r}) first"
+            )
             raise InvalidInput(msg)
+        self._again[name] = None
+        went = [gone for gone in self._drop(name) if gone != name]
+        self._lost |= dict.fromkeys((gone for gone in went if gone not in self._unnamed), name)
+
+    def _had(self, name: str) -> tuple[Role, Sequence[Input]]:
+        """What an operator or sink is and reads."""
+        if name in self._operators:
+            return self._operators[name].role, self._operators[name].inputs
+        found = [(operator, sink) for operator, sinks in self._sinks.items() for sink in sinks if sink.name == name]
+        return "sink", [Input(operator, sink.output) for operator, sink in found]
+
+    def _drop(self, name: str) -> list[str]:
+        """Take an operator or sink out with everything that hangs on it; the names that went, sinks too."""
+        gone = hanging_on(name, self._operators.values())
+        sinks = [sink.name for operator in gone for sink in self._sinks.pop(operator, ())]
+        for operator in gone:
+            spec = self._operators.pop(operator, None)
+            self.frames.pop(operator, None)
+            self._event_time.pop(operator, None)
+            if spec is not None and operator in self._unnamed:
+                self._counters.pop(spec.kind, None)  # numbers that are free again are given again
+        for operator, attached in list(self._sinks.items()):
+            self._sinks[operator] = [sink for sink in attached if sink.name != name]
+        return [*gone, *sinks]
 
     def _names(self) -> set[str]:
         return {*self._operators, *(sink.name for sinks in self._sinks.values() for sink in sinks)}
@@ -189,7 +310,14 @@ class Topology:
         while True:
             self._counters[kind] = number = self._counters.get(kind, 0) + 1
             if f"{kind}{number}" not in self._names():
+                self._unnamed.add(f"{kind}{number}")
                 return f"{kind}{number}"
+
+
+def _idle_us(name: str, source: Source, idle: Duration | None) -> int | None:
+    if idle is None:
+        return None if source.bounded else parse_duration_us(IDLE, "idle")
+    return parse_duration_us(idle, f"idle of source {name!r}")
 
 
 def _require_name(name: object, what: str) -> None:

@@ -1,20 +1,30 @@
-"""Operators that look at one row or one batch at a time, as methods of a stream."""
+"""Operators that look at one row or one batch at a time, as methods of a stream.
+
+Functions of the user see rows or batches; expressions in Spark SQL are compiled once and run over whole columns.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_callable, require_choice
+from penstock.flow.checks import require_callable, require_choice, require_kind
+from penstock.flow.columns import Passes, Projects, Splits
+from penstock.flow.expressions import Projected, compile_condition, compile_projection
 from penstock.flow.groupings import Groupings
-from penstock.flow.schema import parse_schema, require_columns
+from penstock.flow.schema import parse_schema, quoted_name, require_columns
+from penstock.flow.spark_types import Schema
+from penstock.flow.usage import usage
 from penstock.run.contract import ERRORS, MAIN, Build
-from penstock.run.operators.batches import BatchFunction, MapBatches, Select, Split
+from penstock.run.dataflow import ColumnUse
+from penstock.run.operators.batches import BatchFunction, MapBatches, Split
+from penstock.run.operators.expressions import Project, Where
 from penstock.run.operators.rows import (
     FilterFunction,
     FilterRows,
@@ -32,9 +42,11 @@ OnError = Literal["fail", "quarantine"]
 
 
 class Transforms(Groupings):
-    """map, flat_map, filter, map_batches, split and select."""
+    """map, flat_map, filter, map_batches, split, select, with_column, drop and where."""
 
     keys: tuple[str, ...]
+    time_column: str | None
+    windowed: bool
 
     @abstractmethod
     def then(
@@ -46,27 +58,35 @@ class Transforms(Groupings):
         name: str | None,
         tasks: int,
         keys: tuple[str, ...] = (),
+        columns: ColumnUse | None = None,
     ) -> DataStream:
         """The main output of a new operator that reads this stream."""
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
+    @usage("map(parse, 'word string')")
     def map(
         self,
         function: MapFunction,
-        schema: str | pa.Schema,
+        schema: Schema,
         *,
         name: str | None = None,
         tasks: int = 1,
         on_error: OnError = "fail",
     ) -> DataStream:
-        """One row for each row: `function(row)` gives a dict, tuple or row of the schema."""
+        """One row for each row: `function(row)` gives a dict, tuple or row of the schema.
+
+        A `timestamp` column gives aware datetimes in UTC and takes aware ones of any zone; a naive one that is returned
+        for it counts as UTC. A `timestamp_ntz` column gives naive datetimes; of an aware one that is returned for it,
+        what the clock shows in UTC is kept. A map is read as a list of pairs, a struct as a dict.
+        """
         return self._rows("map", MapRows, function, parse_schema(schema), name, tasks, on_error)
 
+    @usage("flat_map(split, 'word string')")
     def flat_map(
         self,
         function: FlatMapFunction,
-        schema: str | pa.Schema,
+        schema: Schema,
         *,
         name: str | None = None,
         tasks: int = 1,
@@ -75,10 +95,16 @@ class Transforms(Groupings):
         """Any number of rows for each row: `function(row)` returns a list or yields."""
         return self._rows("flat_map", FlatMapRows, function, parse_schema(schema), name, tasks, on_error)
 
+    @usage("filter(lambda row: row.price > 100)")
     def filter(
-        self, function: FilterFunction, *, name: str | None = None, tasks: int = 1, on_error: OnError = "fail"
+        self, function: FilterFunction | str, *, name: str | None = None, tasks: int = 1, on_error: OnError = "fail"
     ) -> DataStream:
-        """The rows for which `function(row)` is true."""
+        """The rows for which `function(row)` is true, or a Spark SQL condition (see `where`)."""
+        if isinstance(function, str):
+            if on_error != "fail":
+                msg = f"{self._who('filter')}: a condition as text has no on_error; leave it out, or give a function"
+                raise InvalidInput(msg)
+            return self.where(function, name=name, tasks=tasks)
         return self._rows("filter", FilterRows, function, None, name, tasks, on_error)
 
     def _rows(
@@ -99,13 +125,14 @@ class Transforms(Groupings):
         outputs = {MAIN: self.schema if schema is None else schema}
         if on_error == "quarantine":
             outputs[ERRORS] = errors_schema(self.schema)
-        # A filter leaves rows as they are, and with them what identifies them.
+        # A filter leaves rows as they are, so their keys stay.
         return self.then(kind, build, outputs, name=name, tasks=tasks, keys=self.keys if schema is None else ())
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
+    @usage("map_batches(function, 'word string')")
     def map_batches(
-        self, function: BatchFunction, schema: str | pa.Schema | None = None, *, name: str | None = None, tasks: int = 1
+        self, function: BatchFunction, schema: Schema | None = None, *, name: str | None = None, tasks: int = 1
     ) -> DataStream:
         """`function(batch)` gives a `pyarrow.RecordBatch`, several, or None; without a schema it keeps this one."""
         require_callable(function, f"map_batches of {self.operator!r}")
@@ -134,15 +161,75 @@ class Transforms(Groupings):
             raise InvalidInput(msg)
         fields = [pa.field(into, kind, nullable=False), *(self.schema.field(kept) for kept in keep)]
         build = partial(Split, column, into, separator, tuple(keep))
-        return self.then("split", build, {MAIN: pa.schema(fields)}, name=name, tasks=tasks)
+        use = Splits(column, into, separator, tuple(keep))
+        return self.then("split", build, {MAIN: pa.schema(fields)}, name=name, tasks=tasks, columns=use)
+
+    # -- expressions -------------------------------------------------------------------------------------------------
 
     def select(self, *columns: str, name: str | None = None, tasks: int = 1) -> DataStream:
-        """Some of the columns, in this order."""
-        who = f"select of {self.operator!r}"
+        """Columns by name, `*` for all, and Spark SQL expressions with a name, in this order.
+
+        >>> import penstock as ps
+        >>> bids = ps.Topology("t").source("bids", ps.io.generator(lambda i, n: [], "auction bigint, price bigint"))
+        >>> bids.select("auction", "price * 0.908 as price").schema.field("price").type
+        Decimal128Type(decimal128(24, 3))
+
+        Types, nulls, overflow and division by zero are as in Spark's ANSI mode; times are in UTC. What Arrow cannot do
+        exactly as Spark is refused here, by name.
+        """
+        return self._projected("select", compile_projection(columns, self.schema, self._who("select")), name, tasks)
+
+    def with_column(self, column: str, expression: str, *, name: str | None = None, tasks: int = 1) -> DataStream:
+        """All columns and one more, or one of them computed anew: `with_column("total", "price * amount")`."""
+        who = self._who("with_column")
+        require_kind(column, str, who, "the name of a column, then an expression")
+        made = compile_projection([f"{expression} as {quoted_name(column)}"], self.schema, who)[0]
+        parts = [made if field.name == column else Projected(field, field.name) for field in self.schema]
+        return self._projected("with_column", parts if made in parts else [*parts, made], name, tasks)
+
+    def drop(self, *columns: str, name: str | None = None, tasks: int = 1) -> DataStream:
+        """All columns but these."""
+        who = self._who("drop")
         require_columns(self.schema, columns, who)
-        if not columns or len(set(columns)) < len(columns):
-            msg = f"{who} names {', '.join(columns) or 'no columns'}; name each column once, and at least one"
+        parts = [Projected(field, field.name) for field in self.schema if field.name not in columns]
+        if not columns or not parts:
+            msg = f"{who} leaves {len(parts)} of {len(self.schema)} columns; name some of them, but not all"
             raise InvalidInput(msg)
-        schema = pa.schema([self.schema.field(column) for column in columns])
-        keys = self.keys if set(self.keys) <= set(columns) else ()
-        return self.then("select", partial(Select, columns), {MAIN: schema}, name=name, tasks=tasks, keys=keys)
+        return self._projected("drop", parts, name, tasks)
+
+    def where(self, condition: str, *, name: str | None = None, tasks: int = 1) -> DataStream:
+        """The rows for which a Spark SQL condition is true: `where("price > 100 and city like 'S%'")`."""
+        who = self._who("where")
+        if callable(condition):
+            msg = f"{who} got a function; write filter(function), or a condition such as 'price > 100'"
+            raise InvalidInput(msg)
+        made = compile_condition(condition, self.schema, who)
+        build = partial(Where, made)
+        use = Passes(made.columns(), (MAIN,), partial(_where_over, build))
+        return self.then("where", build, {MAIN: self.schema}, name=name, tasks=tasks, keys=self.keys, columns=use)
+
+    def _who(self, kind: str) -> str:
+        return f"{kind} of {self.operator!r}"
+
+    def _projected(self, kind: str, parts: Sequence[Projected], name: str | None, tasks: int) -> DataStream:
+        """Event time and keys follow their columns under new names, unless a column is computed anew."""
+        schema = pa.schema([part.field for part in parts])
+        sources = {part.field.name: part.source for part in parts}
+        kept = {part.source: part.field.name for part in reversed(parts) if isinstance(part.source, str)}
+        keys = tuple(kept[key] for key in self.keys if key in kept)
+        build = partial(Project, tuple(sources.values()), schema)
+        made = self.then(
+            kind,
+            build,
+            {MAIN: schema},
+            name=name,
+            tasks=tasks,
+            keys=keys if len(keys) == len(self.keys) else (),
+            columns=Projects(sources, schema),
+        )
+        time_column = None if self.time_column is None else kept.get(self.time_column)
+        return replace(made, time_column=time_column, windowed=self.windowed and time_column is not None)
+
+
+def _where_over(build: Build, schema: pa.Schema) -> tuple[Build, dict[str, pa.Schema]]:
+    return build, {MAIN: schema}

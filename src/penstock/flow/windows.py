@@ -1,7 +1,9 @@
 """Windows as users write them: `ps.tumbling("10 seconds")`, `ps.sliding("30 seconds", "10 seconds")`.
 
-`time` says which clock counts: "event" is the column named by `.event_time(...)`, "processing" is the worker's clock
-when the row arrives. Left out, it is event time where the stream has one and processing time otherwise.
+`time` says which time counts: "event" is the column named by `.event_time(...)`, "processing" is the worker's clock
+when the row arrives. By default it is event time where the stream has one. Without event time, an endless stream goes
+by the clock. Input that ends is refused: a window over last year's rows cannot mean the hour of the run
+(`test_bounded_rows_without_event_time_have_no_windows_by_the_clock_unless_that_is_said`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What there is: topology, cluster, constraints, profile, plan and its certificate, and the files that hold them."""
+"""The data model: topology, cluster, constraints, profile, plan and its certificate, and the files that hold them."""

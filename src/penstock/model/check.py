@@ -4,7 +4,7 @@ Every task is placed once, on a node that exists, in a worker that the node has 
 or memory, sends or receives more than it can; every constraint holds; and every figure that the plan states is true.
 It reads topology and profile for itself (`_read`) and shares no code with `optimise` or with the task graph that the
 optimisers work on, so that a mistake there cannot hide here. What it cannot check is that a lower bound is true: that
-is the scheduler's claim, and only its consistency with the cost is looked at.
+is the scheduler's claim, of which its consistency with the cost is checked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
 from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
+from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
 
 TOLERANCE = 1e-9  # relative: sums of floats taken in another order differ by this much and no more
@@ -44,7 +45,7 @@ def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Prof
         return faults
     needs = _read(graph, profile)
     faults = _assignment_faults(needs, cluster, plan)
-    if faults:  # the rest would only repeat these
+    if faults:  # the rest would repeat these
         return faults
     faults += resource_faults(graph, cluster, plan, profile)
     faults += constraint_violations(graph, plan.assignment)
@@ -57,8 +58,9 @@ def _read(graph: OperatorGraph, profile: Profile | None) -> _Needs:
     memory: dict[str, float] = {}
     for operator in graph.operators:
         for i, (cpu, size) in enumerate(zip(operator.loads(), operator.memories_mb(), strict=True)):
-            load[f"{operator.name}/{i}"], memory[f"{operator.name}/{i}"] = cpu, size
-    tasks_of = {operator.name: [f"{operator.name}/{i}" for i in range(operator.tasks)] for operator in graph.operators}
+            task = TaskId.of(operator.name, i)
+            load[task], memory[task] = cpu, size
+    tasks_of = {operator.name: tasks_of_operator(operator.name, operator.tasks) for operator in graph.operators}
     traffic = []
     for stream in graph.streams:
         pairs = (len(tasks_of[stream.source]), len(tasks_of[stream.target]))
@@ -85,7 +87,7 @@ def _assignment_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> list[str]
     faults = [f"task {task!r} is not placed" for task in needs.load if task not in plan.assignment]
     strays = sorted(task for task in plan.assignment if task not in needs.load)
     faults += [f"task {task!r} is placed but the topology has no such task" for task in strays]
-    # Slots that nobody stated are a default for those who fill slots, not a limit of the node.
+    # Slots that the cluster does not state are a default for schedulers that fill slots, not a limit of the node.
     slots = {node.name: SLOTS_MAX if node.slots is None else node.slots for node in cluster.nodes}
     for task, (node, worker) in plan.assignment.items():
         if node not in slots:

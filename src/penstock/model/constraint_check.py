@@ -6,7 +6,17 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together, names_in, tasks_named
+from penstock.model.constraints import (
+    Apart,
+    Constraint,
+    Dedicated,
+    Pin,
+    Replicas,
+    Resource,
+    Together,
+    names_in,
+    tasks_named,
+)
 from penstock.model.plan import Slot
 from penstock.model.topology import OperatorGraph
 
@@ -43,6 +53,9 @@ def _broken(
             for task, slot in assignment.items():
                 if task not in own and _place(slot, where) in mine:
                     yield f"{task!r} shares {where} {_show(_place(slot, where))} with {name!r}"
+        case Pin(operator=name, node=node, worker=worker):
+            for slot in sorted(set(slots[name]) - {Slot(node, worker)}):
+                yield f"{name!r} runs in worker {_show(slot)} and not in worker {_show((node, worker))}"
         case Replicas(groups=groups, isomorphic=isomorphic):
             yield from _broken_replicas(groups, isomorphic, assignment, tasks_of)
 

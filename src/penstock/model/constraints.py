@@ -1,16 +1,14 @@
-"""Placement constraints: COLA's six (paper 004, section 3.1) and its two dedications, in the vocabulary of the files.
+"""Placement constraints: COLA's six (paper 004, section 3.1), its two dedications, and the pin of deployments.
 
 A name in a constraint is an operator (all its tasks) or a task (`operator/index`). What each demands of a plan:
 
     resource          every task of the name runs on one of the listed nodes
-    colocate-worker   all tasks of all names share one worker (hence one node)
-    colocate-node     all tasks of all names share one node
-    separate-workers  tasks of two different names never share a worker
-    separate-nodes    tasks of two different names never share a node
-    replicas          a worker holds tasks of one group only, or of none; two groups never share a node;
+    colocate-worker, colocate-node     all tasks of all names share one worker (hence one node), or one node
+    separate-workers, separate-nodes   tasks of two different names share no worker, or no node
+    replicas          a worker holds tasks of at most one group, and no two groups share a node;
                       with `isomorphic` the groups are cut into workers alike, position by position
-    dedicated-worker  the tasks of the name share their workers with no other operator
-    dedicated-node    the tasks of the name share their nodes with no other operator
+    dedicated-worker, dedicated-node   the tasks of the name share their workers, or nodes, with no other operator
+    pin               every task of the name runs in that worker of that node; files have no word for it (decision 30)
 """
 
 from __future__ import annotations
@@ -20,12 +18,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.model.task_id import SEPARATOR, operator_of, tasks_of_operator
+
 INDEX_DIGITS_MAX = 18  # far above any number of tasks, far below what `int` refuses to read
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Resource matching: the tasks need something that only the listed nodes have."""
+    """Resource matching: the tasks need something that the listed nodes have and others lack."""
 
     operator: str
     nodes: tuple[str, ...]
@@ -88,13 +88,27 @@ class Dedicated:
         return f"dedicated-{self.where}"
 
 
-Constraint = Resource | Together | Apart | Replicas | Dedicated
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One worker and no other: where what the tasks read arrives."""
+
+    operator: str
+    node: str
+    worker: int
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in messages."""
+        return "pin"
+
+
+Constraint = Resource | Together | Apart | Replicas | Dedicated | Pin
 
 
 def names_in(constraint: Constraint) -> tuple[str, ...]:
     """Every operator or task name that the constraint mentions."""
     match constraint:
-        case Resource(operator=name) | Dedicated(operator=name):
+        case Resource(operator=name) | Dedicated(operator=name) | Pin(operator=name):
             return (name,)
         case Together(operators=names) | Apart(operators=names):
             return names
@@ -105,8 +119,8 @@ def names_in(constraint: Constraint) -> tuple[str, ...]:
 def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
     """Task ids behind a name, or None when there is no such operator or task."""
     if name in tasks_of:
-        return [f"{name}/{i}" for i in range(tasks_of[name])]
-    operator, _, index = name.rpartition("/")
+        return tasks_of_operator(name, tasks_of[name])
+    operator, _, index = name.rpartition(SEPARATOR)
     if operator not in tasks_of or not (index.isascii() and index.isdigit()):
         return None
     # One spelling per task: `a/01` would be found here and then be missing from every plan.
@@ -134,6 +148,8 @@ def constraint_faults(
                 faults.append(f"{who} lists {len(names)} operators; it needs 2 or more")
             case Resource(nodes=()):
                 faults.append(f"{who} lists no nodes; name at least one")
+            case Pin(worker=worker) if worker < 0:
+                faults.append(f"{who} names worker {worker}; they count from 0")
             case Replicas(groups=groups, isomorphic=isomorphic):
                 if len(groups) < 2 or not all(groups):
                     faults.append(f"{who} needs at least 2 groups, none of them empty")
@@ -172,7 +188,7 @@ def _inner_streams(tasks: Sequence[str], streams: Collection[tuple[str, str]]) -
     """Positions of a group's tasks that a stream joins."""
     positions: dict[str, list[int]] = {}
     for p, task in enumerate(tasks):
-        positions.setdefault(task.rpartition("/")[0], []).append(p)
+        positions.setdefault(operator_of(task), []).append(p)
     return {(p, q) for a, b in streams if a in positions and b in positions for p in positions[a] for q in positions[b]}
 
 

@@ -1,13 +1,14 @@
 """From bytes to plain values: JSON and YAML documents, read with limits and without surprises.
 
-What a hostile or careless file could do is stopped here: size, nesting, duplicate keys (the last would silently win),
-YAML aliases (a few lines expand to gigabytes) and YAML tags (objects of the reader's own process). Everything that
-goes wrong is InvalidInput with the file's name.
+Hostile or careless files are stopped here: size, nesting, duplicate keys (the last would silently win), YAML aliases (a
+few lines can expand to gigabytes) and YAML tags (which make Python objects). Every fault is an InvalidInput with the
+file's name (`test_no_document_breaks_the_reader`).
 """
 
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,16 @@ def read_document(path: Path) -> object:
 
 def _read_text(path: Path, bytes_max: int) -> str:
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # reading a pipe would wait for its writer
+            msg = f"cannot read {path}: it is not a regular file; write what it gives to a file first"
+            raise InvalidInput(msg)
         with path.open("rb") as file:
             data = file.read(bytes_max + 1)
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror or error}"
         raise InvalidInput(msg) from None
     if len(data) > bytes_max:
-        msg = f"{path} is larger than {bytes_max // (1024 * 1024)} MiB, the limit for such a file"
+        msg = f"{path} is larger than {bytes_max // (1024 * 1024)} MiB, the limit for a file of this kind"
         raise InvalidInput(msg)
     try:
         return data.decode("utf-8")

@@ -1,7 +1,7 @@
 """Fields: typed access to a plain document that collects faults instead of stopping at the first.
 
-Every getter returns a usable value even when it recorded a fault, so that one pass over a file names everything that
-is wrong with it. Only `fault` mutates; the caller raises once, at the end.
+Every getter returns a usable value even when it recorded a fault, so that one pass over a file names all its faults
+(`test_all_faults_are_named_at_once`). The caller raises once, at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FAULTS_MAX = 1000  # enough for any reader; a hostile file must not fill the mem
 
 @dataclass
 class Faults:
-    """Where one document's faults gather."""
+    """The faults of one document."""
 
     found: list[str] = field(default_factory=list)
 
@@ -27,7 +27,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Fields:
-    """One object of a document and where it stands."""
+    """One object of a document and its path there."""
 
     values: dict[str, object]
     where: str
@@ -58,7 +58,7 @@ class Fields:
         return default or ""
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A number; whether it is finite or negative is the model's to judge."""
+        """A number; the model judges whether it may be infinite or negative."""
         return as_number(self._get(key, default), self.at(key), self.faults)
 
     def optional_number(self, key: str) -> float | None:
@@ -129,7 +129,7 @@ def as_number(value: object, where: str, faults: Faults) -> float:
 
 
 def as_texts(value: object, where: str, faults: Faults) -> tuple[str, ...]:
-    """The value as strings; a fault for each entry that is none."""
+    """The value as strings; a fault for each entry that is not a string."""
     if not isinstance(value, list):
         faults.add(where, f"must be a list of names but is {_show(value)}")
         return ()

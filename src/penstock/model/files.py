@@ -1,7 +1,7 @@
-"""The only reader and writer of Penstock's files: topology, cluster, profile and plan, in JSON (YAML is read as well).
+"""Reads and writes topology, cluster, profile and plan files, in JSON (YAML is read as well).
 
-Reading names every fault of a file at once, unknown keys among them: a misspelt "memory" that is silently ignored
-costs an afternoon. Writing is atomic: a plan file is whole or not there.
+Reading names every fault of a file at once, unknown keys among them: a misspelt "memory" that is silently ignored would
+cost an afternoon (`test_all_faults_are_named_at_once`). Writing is atomic: a plan file is whole or not there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_profile(path: str | Path, graph: OperatorGraph) -> Profile:
 
 
 def read_plan(path: str | Path) -> Plan:
-    """A plan from a file; whether it holds is `check_plan`'s to say."""
+    """A plan from a file; `check_plan` judges whether it holds."""
     return _read(Path(path), "plan", _plan, lambda _: [])
 
 
@@ -87,8 +87,19 @@ def plan_document(plan: Plan, *, with_assignment: bool = True) -> dict[str, obje
         "notes": list(plan.notes),
         "faults": list(plan.faults),
     }
+    if plan.constraints:
+        document["constraints"] = [_constraint_document(constraint) for constraint in plan.constraints]
     if with_assignment:
         document["assignment"] = {task: {"node": s.node, "worker": s.worker} for task, s in plan.assignment.items()}
+    return document
+
+
+def _constraint_document(constraint: Constraint) -> dict[str, object]:
+    """A constraint as topology and plan files have it."""
+    document: dict[str, object] = {"type": constraint.type}
+    for key in _CONSTRAINT_KEYS[constraint.type][1:]:
+        value = getattr(constraint, key)
+        document[key] = [list(v) if isinstance(v, tuple) else v for v in value] if isinstance(value, tuple) else value
     return document
 
 
@@ -121,7 +132,7 @@ def write_text(path: str | Path, text: str) -> None:
     if not str(path):
         msg = "cannot write a file without a name"
         raise InvalidInput(msg)
-    target = Path(path).resolve()  # a link stays a link; what it points to is replaced
+    target = Path(path).resolve()  # a link stays a link; its target is replaced
     if target.exists() and not target.is_file():
         msg = f"cannot write {path}: it is not a regular file"
         raise InvalidInput(msg)
@@ -141,7 +152,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callable[[Read], list[str]]) -> Read:
-    """Read, build and judge; faults of form come first, because faults of meaning would only echo them."""
+    """Read, build and judge; faults of form are raised first, because they would cause faults of meaning."""
     faults = Faults()
     fields = Fields.of(read_document(path), "", faults, _TOP_KEYS[kind])
     version = fields.values.get("penstock", FORMAT_VERSION)
@@ -161,7 +172,7 @@ _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "profile": ("penstock", "tasks", "edges"),
     "plan": (
         *("penstock", "scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
-        *("nodes_used", "max_utilisation", "notes", "faults", "assignment"),
+        *("nodes_used", "max_utilisation", "notes", "faults", "assignment", "constraints"),
     ),
 }
 
@@ -234,7 +245,7 @@ def _constraints(fields: Fields) -> list[Constraint]:
         if kind is not None and known is None:
             fields.faults.add(where, f"unknown type {kind!r}; known: {', '.join(_CONSTRAINT_KEYS)}")
             continue
-        if isinstance(value, dict) and kind is None:  # which keys it may have depends on the type, so that comes first
+        if isinstance(value, dict) and kind is None:  # the type decides which keys are known, so it is checked first
             fields.faults.add(f"{where}.type", f"is missing; known: {', '.join(_CONSTRAINT_KEYS)}")
             continue
         entry = Fields.of(value, where, fields.faults, known or ())
@@ -309,4 +320,5 @@ def _plan(fields: Fields) -> Plan:
         max_utilisation=fields.number("max_utilisation"),
         assignment=assignment,
         notes=as_texts(fields.values.get("notes", []), "notes", fields.faults),
+        constraints=tuple(_constraints(fields)),
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.model.constraints import Constraint
+
 
 class Slot(NamedTuple):
     """A worker process on a node; workers count from 0 on each node."""
@@ -29,7 +31,16 @@ class Plan:
     max_utilisation: float  # load over capacity on the fullest node
     assignment: Mapping[str, Slot]
     notes: tuple[str, ...] = ()  # what the scheduler wants its reader to know, e.g. capped workers
-    faults: tuple[str, ...] = ()  # why it must not be deployed; empty unless overload was asked for
+    faults: tuple[str, ...] = ()  # why the plan must not be deployed; empty unless overload was asked for
+    constraints: tuple[Constraint, ...] = ()  # of the topology that it was made for: a job that is given it keeps them
+
+    def __repr__(self) -> str:
+        workers = len(set(self.assignment.values()))
+        optimal = ", proved optimal" if self.proved_optimal else ""
+        return (
+            f"Plan({self.scheduler}: {len(self.assignment)} tasks on {workers} workers of {self.nodes_used} nodes, "
+            f"cost {self.cost:g} between nodes{optimal}; .assignment says where each task runs)"
+        )
 
     @property
     def gap(self) -> float:

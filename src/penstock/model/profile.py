@@ -1,7 +1,7 @@
-"""Profile: what a run measured, which replaces what a topology only declared.
+"""Profile: a run's measurements, which replace the figures that a topology declares.
 
-Loads and memory of tasks that the profile leaves out stay as declared. Edges replace all declared rates as soon as the
-profile lists any: a pair of tasks that was measured and does not appear sent nothing.
+Loads and memory of tasks that the profile leaves out stay as declared. If the profile lists any edge, its edges replace
+all declared rates: a pair of tasks that it does not list sent nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import InvalidInput
 from penstock.model.constraints import tasks_named
+from penstock.model.task_id import operator_of
 from penstock.model.topology import MAGNITUDE_MAX, OperatorGraph
 
 
@@ -40,6 +41,11 @@ class Profile:
     tasks: Mapping[str, TaskProfile] = field(default_factory=dict)
     edges: tuple[EdgeProfile, ...] = ()
 
+    def __repr__(self) -> str:
+        load = sum(measured.load for measured in self.tasks.values())
+        rate = sum(edge.rate for edge in self.edges)
+        return f"Profile({len(self.tasks)} tasks, load {load:g}; {len(self.edges)} pairs, {rate:g} B/s)"
+
     def faults(self, graph: OperatorGraph) -> list[str]:
         """Tasks that the topology lacks, pairs that no stream joins, and numbers that cannot be."""
         tasks_of = {operator.name: operator.tasks for operator in graph.operators}
@@ -51,10 +57,10 @@ class Profile:
             for label, value in (("load", measured.load), ("memory_mb", measured.memory_mb)):
                 faults += _fault(f"profile {label} of task {task!r}", value)
         for edge in self.edges:
-            ends = [edge.source.rpartition("/")[0], edge.target.rpartition("/")[0]]
+            ends = operator_of(edge.source), operator_of(edge.target)
             if any(tasks_named(task, tasks_of) is None or task in tasks_of for task in (edge.source, edge.target)):
                 faults.append(f"profile edge {edge.source!r} -> {edge.target!r} names a task that the topology lacks")
-            elif (ends[0], ends[1]) not in joined:
+            elif ends not in joined:
                 faults.append(f"profile edge {edge.source!r} -> {edge.target!r} follows no stream of the topology")
             faults += _fault(f"profile rate of {edge.source!r} -> {edge.target!r}", edge.rate)
         return faults

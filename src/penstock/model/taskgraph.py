@@ -1,8 +1,9 @@
 """TaskGraph: a topology expanded to its tasks, in arrays, because optimisers visit every edge many times.
 
-Task i of the arrays has the id `ids[i]`, operators in file order and their tasks in index order. Edges are directed,
-merged per pair, and only those that carry something; `adjacency` is the same graph seen without direction, in
-compressed rows, which is what cuts are counted on.
+Task i of the arrays has the id `ids[i]`; operators come in file order and their tasks in index order. Edges are
+directed and merged per pair; pairs without traffic are left out
+(`test_parallel_streams_are_added_up_and_empty_pairs_left_out`). `adjacency` is the same graph without direction, in
+compressed rows; cuts are counted on it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.model.profile import Profile
+from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
 
 Floats = NDArray[np.float64]
@@ -53,7 +55,7 @@ class TaskGraph:
     def ids(self) -> list[str]:
         """Task ids, `operator/index`."""
         counts = np.diff(self.first_task).tolist()
-        return [f"{name}/{i}" for name, count in zip(self.operators, counts, strict=True) for i in range(count)]
+        return [task for named in zip(self.operators, counts, strict=True) for task in tasks_of_operator(*named)]
 
     @cached_property
     def adjacency(self) -> Adjacency:
@@ -74,9 +76,9 @@ class TaskGraph:
         return float(self.rate.sum())
 
     def quotient(self, part: NDArray[np.integer]) -> TaskGraph:
-        """This graph with the tasks of each part (0, 1, ... without gaps) fused into one task of an own operator.
+        """This graph with the tasks of each part (0, 1, ... without gaps) fused into one task of a new operator.
 
-        Loads and memory are summed, and so are the rates between two parts; what flows inside a part disappears.
+        Loads, memory and the rates between two parts are summed; traffic inside a part disappears.
         """
         label = np.asarray(part, dtype=np.int64)
         count = int(label.max()) + 1 if len(label) else 0
@@ -104,8 +106,8 @@ class TaskGraph:
         position = {operator.name: k for k, operator in enumerate(graph.operators)}
 
         def number(task: str) -> int:
-            operator, _, index = task.rpartition("/")
-            return int(first[position[operator]]) + int(index)
+            named = TaskId(task)
+            return int(first[position[named.operator]]) + named.number
 
         if profile is not None:
             for task, measured in profile.tasks.items():

@@ -1,4 +1,4 @@
-"""OperatorGraph: what a topology is made of, before anybody decides where it runs.
+"""OperatorGraph: the operators and streams of a topology, before they are placed.
 
     >>> graph = OperatorGraph("words", (Operator("lines", tasks=2), Operator("count", tasks=3, load=0.5)),
     ...                       (Stream("lines", "count", rate=4.0),))
@@ -6,7 +6,7 @@
     5
 
 Frozen records with stable readable ids (`operator/index`), which reappear in plans, errors, metrics and pictures.
-The name is COLA's (paper 004: operator graph); "topology" stays free for the builder that users write dataflows with.
+The name is COLA's (paper 004: operator graph); "topology" names the builder with which users write dataflows.
 Construction checks nothing, so that `faults()` can name every fault of a file at once; `validated()` raises them.
 """
 
@@ -115,7 +115,7 @@ def graph_faults(graph: OperatorGraph) -> list[str]:
 
 
 def name_faults(who: str, name: str, forbidden: str = "") -> list[str]:
-    """What is wrong with a name that people will read in tables, errors and pictures."""
+    """The faults of a name that people will read in tables, errors and pictures."""
     if not name.strip():
         return [f"{who} has an empty name; name it"]
     if len(name) > NAME_LENGTH_MAX:
@@ -181,7 +181,7 @@ def _stream_faults(stream: Stream, tasks_of: dict[str, int], sound_counts: bool)
 
 
 def _find_cycle(graph: OperatorGraph) -> list[str]:
-    """Kahn's algorithm; what cannot be peeled off holds a cycle, and one walk inside it finds one."""
+    """Kahn's algorithm; the vertices that it cannot remove hold a cycle, and one walk among them finds it."""
     successors: dict[str, list[str]] = {operator.name: [] for operator in graph.operators}
     indegree = dict.fromkeys(successors, 0)
     for stream in graph.streams:

@@ -1,8 +1,8 @@
 """A parallel region over time, from the metric log of a job: like figures 8 and 12 of the balancing paper.
 
-Every replica's weight, and the share of its time for which the splitter waited for it. Up to `PANELS_MAX` replicas have
-a panel each, weight on the left and blocking rate on the right; more share two maps, replicas down and time across, in
-which classes of replicas show as bands.
+It shows every replica's weight, and the share of time that the splitter waited for it. Up to `PANELS_MAX` replicas have
+a panel each, with the weight on the left and the blocking rate on the right. More replicas share two maps, replicas
+down and time across, in which classes of replicas show as bands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Where things go in a placement picture: node boxes that hold worker boxes that hold tasks, none overlapping.
+"""The geometry of a placement picture: node boxes hold worker boxes, which hold tasks; none overlap.
 
-Pure geometry in units of one task, so that a test can prove that nothing overlaps. Nodes share one height and their
-widths grow with capacity; every plan of a picture uses the same boxes, so that the eye compares only what differs.
+It is pure geometry in units of one task, so that a test can prove that nothing overlaps
+(`test_boxes_hold_their_contents_and_never_overlap`). Nodes share one height, and their widths grow with capacity. Every
+plan of a picture uses the same boxes, so that the eye compares the tasks alone.
 Rejected: areas by capacity in both directions, which leaves no common baseline for the utilisation bars, and a force
 layout, which moves the nodes from panel to panel.
 """
@@ -132,7 +133,7 @@ def _node_widths(capacities: Sequence[float], contents: Sequence[Sequence[Sequen
 
 
 def _packed(widths: Sequence[float], rows: int, inner: float) -> Sheet:
-    """Nodes in reading order on so many rows of about equal length."""
+    """Nodes in reading order on `rows` rows of about equal length."""
     limit = max(*widths, (sum(widths) + GAP * (len(widths) - rows)) / rows)
     lines: list[list[int]] = [[]]
     x = 0.0
@@ -159,7 +160,7 @@ def worker_boxes(node: Box, tasks_per_worker: Sequence[int]) -> list[Box]:
     inner = node.height - HEADER - FOOTER
     boxes = flow(tasks_per_worker, node.width - 2 * MARGIN, inner)
     if boxes is None:
-        # Lines break elsewhere in a wider box and may then be taller in all; the width found by search always fits.
+        # In a wider box lines break elsewhere and may be taller in all; the width found by search fits.
         boxes = flow(tasks_per_worker, width_needed(tasks_per_worker, inner), inner) or []
     return [Box(node.x + MARGIN + b.x, node.y + FOOTER + b.y, b.width, b.height) for b in boxes]
 

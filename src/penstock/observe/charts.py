@@ -3,8 +3,8 @@
     panel = Panel("linear, 10 nodes of 4", (Series("optimum", (10, 12), (8.0, 12.0)),))
     draw_small_multiples([[panel]], Path("cost.png"), Labels("Cost", "T3 against the optimum", "tasks", "cost"))
 
-Lines that coincide are the usual case here (a heuristic that reaches the optimum), so each series is drawn to be seen
-through the others: the first as a broad pale band, the rest as thin lines with marks of their own.
+Lines often coincide (a heuristic reaches the optimum), so each series can be seen through the others: the first is a
+broad pale band, the rest are thin lines with marks of their own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Labels:
     level: tuple[float, str] | None = None  # a horizontal line, e.g. a time limit
 
 
-TICKS_MAX = 8  # whole numbers on the x axis are marked one by one up to so many
+TICKS_MAX = 8  # whole numbers on the x axis are marked one by one up to this many
 # Colour, mark, mark size, dash and width by position: the band first, then lines that differ in all of these.
 _STYLES = (
     ("#B9C4CE", "", 0.0, "-", 6.0),
@@ -94,7 +94,7 @@ def draw_small_multiples(
                 axes.set_ylabel(row[c].y or labels.y, fontsize=9)
             if r == len(rows) - 1:
                 axes.set_xlabel(labels.x, fontsize=9)
-    if not labels.log_y:  # only now: an axis that is shared stops growing with its data once a limit is set
+    if not labels.log_y:  # after all panels are drawn: a shared axis stops growing with its data once a limit is set
         for axes in grid.flat:
             # y1 of an axis without data is minus infinity; its ymax would be plus infinity.
             peak = max(other.dataLim.y1 for other in axes.get_shared_y_axes().get_siblings(axes))

@@ -1,7 +1,8 @@
-"""How things look in every picture: colours, marks and number formats, so that two pictures read alike.
+"""Colours, marks and number formats that all pictures share.
 
-Colours are Okabe and Ito's, which people with any colour vision tell apart; nothing is told by colour alone: operators
-carry a letter and, beyond eight, another shape; lines carry another mark and dash.
+Colours are Okabe and Ito's, which people with any colour vision can tell apart. Other signs repeat them: operators
+carry a letter and, beyond eight, another shape (`test_operators_differ_in_colour_or_shape_and_in_letter`); lines differ
+in mark and dash.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def checked_picture_path(path: Path) -> Path:
-    """The path, or InvalidInput when its ending is none that can be drawn; call it before long work."""
+    """The path, or InvalidInput when pictures cannot have its ending; call it before long work."""
     if path.suffix.lower() not in FORMATS:
         msg = f"picture {str(path)!r} ends in {path.suffix!r}; it must end in one of {', '.join(FORMATS)}"
         raise InvalidInput(msg)
@@ -115,7 +116,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
-            # A name in a script that the font lacks is drawn as boxes; a warning per letter on stderr helps nobody.
+            # A name in a script that the font lacks is drawn as boxes; a warning per letter would not help.
             warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
             figure.savefig(path, dpi=DOTS_PER_INCH, facecolor=PAPER)
     except OSError as error:

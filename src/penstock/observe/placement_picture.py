@@ -2,9 +2,9 @@
 
     draw_placements(graph, cluster, [place(graph, cluster, "even"), place(graph, cluster, "t3")], Path("routes.png"))
 
-A node is a box as wide as its capacity with a bar for its utilisation, a worker a rounded box, a task a mark with its
-operator's colour and letter. Traffic between nodes, which is what a plan costs, is drawn in ink by its rate; traffic
-inside a node is faint. Beyond TASKS_DRAWN_MAX tasks or NODES_DRAWN_MAX nodes in use marks would be dust, so the
+A node is a box as wide as its capacity with a bar for its utilisation, a worker is a rounded box, a task is a mark with
+its operator's colour and letter. Traffic between nodes, the cost of a plan, is drawn in ink by its rate; traffic inside
+a node is faint. Beyond TASKS_DRAWN_MAX tasks or NODES_DRAWN_MAX nodes in use, marks would be too small to read, so the
 picture becomes a node-to-node traffic matrix (`traffic_matrix`) and says so.
 """
 
@@ -63,7 +63,7 @@ def draw_placements(
 
 
 def panel_grid(count: int) -> tuple[int, int]:
-    """Columns and rows for so many panels."""
+    """Columns and rows for `count` panels."""
     columns = {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3 if count <= 12 else 4)
     return columns, math.ceil(count / columns)
 
@@ -146,7 +146,7 @@ def _draw_panel(axes: Axes, scene: Scene, plan: Plan, held: Mapping[str, list[li
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """All entries side by side where their text fits the width in inches, else as many as the longest allows."""
+    """Columns of the legend: one per entry where all fit the width in inches, else what the longest entry allows."""
     inches = [0.6 + 0.075 * len(label) for label in labels]
     return len(labels) if sum(inches) < width else max(1, int(width / max(inches)))
 

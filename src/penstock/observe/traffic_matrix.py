@@ -1,8 +1,8 @@
 """Traffic between nodes as a matrix: the picture of plans with too many tasks to draw one by one.
 
-Row sends, column receives; the diagonal, which costs nothing, is left sand-coloured. All panels share one colour scale,
-and the bars beside each matrix show how full its nodes are. Beyond NODES_SHOWN_MAX, the nodes with most traffic are
-shown.
+The row sends, the column receives; the diagonal, which costs nothing, is left sand-coloured. All panels share one
+colour scale, and the bars beside each matrix show how full its nodes are. Of more than NODES_SHOWN_MAX nodes, those
+with most traffic are shown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PANEL_INCHES = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """One plan added up to its nodes, busiest NODES_SHOWN_MAX only, in the cluster's order."""
+    """The traffic of one plan between its busiest nodes, at most NODES_SHOWN_MAX, in the cluster's order."""
 
     names: list[str]
     rate: Floats  # [sender, receiver]
@@ -67,7 +67,7 @@ def draw_matrices(name: str, tasks: TaskGraph, cluster: Cluster, plans: Sequence
     rows = math.ceil(len(plans) / columns)
     width, height = columns * (PANEL_INCHES + 1.0) + 1.4, rows * (PANEL_INCHES + 0.5) + 0.8
     figure = looks.new_figure(width, height)
-    # A square-root scale: one heavy pair must not make all the others look like nothing.
+    # A square-root scale: beside one heavy pair the others must stay visible.
     norm = PowerNorm(0.5, 0.0, max(float(t.rate.max()) for t in traffic) or 1.0)
     for i, (plan, added) in enumerate(zip(plans, traffic, strict=True)):
         left = 0.7 + (i % columns) * (PANEL_INCHES + 1.0)

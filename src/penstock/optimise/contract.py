@@ -2,9 +2,9 @@
 
     schedule(problem: Problem, options: Options) -> Placement
 
-Pure and seeded: same problem, options and seed, same answer. No clock but the deadline, which may only end a search
-early. A scheduler decides; `door.place` measures, costs, certifies and reports. Rejected: handing schedulers the
-operator graph and letting each expand it, which made twelve slightly different readings of the same file.
+Pure and seeded: same problem, options and seed, same answer (`test_same_seed_same_plan`). The one clock is the
+deadline, which may end a search early. A scheduler decides; `door.place` measures, costs and certifies. Rejected:
+handing schedulers the operator graph and letting each expand it, which made twelve slightly different readings.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
-from penstock.errors import Infeasible, InvalidInput
-from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster
-from penstock.model.constraints import Constraint, Resource
+from penstock.errors import Infeasible, InternalError, InvalidInput, PenstockError
+from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
+from penstock.model.constraints import Constraint, Pin, Resource
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 THETA_MAX = 86_400.0
@@ -58,7 +58,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
-        """The moment so many seconds from now."""
+        """The moment this many seconds from now."""
         return cls(clock() + seconds, clock)
 
     @property
@@ -111,15 +111,19 @@ class Problem:
         return self.graph.task_count
 
     def node_name_faults(self) -> list[str]:
-        """Constraints that name nodes which the cluster lacks."""
-        known = {node.name for node in self.cluster.nodes}
-        return [
-            f"constraint {position} (resource) names node {name!r}, which the cluster lacks"
-            for position, constraint in enumerate(self.constraints)
-            if isinstance(constraint, Resource)
-            for name in constraint.nodes
-            if name not in known
-        ]
+        """Constraints that name nodes which the cluster lacks, or workers for which a node has no slot."""
+        slots = {node.name: SLOTS_MAX if node.slots is None else node.slots for node in self.cluster.nodes}
+        found: list[str] = []
+        for position, constraint in enumerate(self.constraints):
+            who = f"constraint {position} ({constraint.type})"
+            match constraint:
+                case Resource(nodes=nodes):
+                    found += [f"{who} names node {n!r}, which the cluster lacks" for n in nodes if n not in slots]
+                case Pin(node=name) if name not in slots:
+                    found.append(f"{who} names node {name!r}, which the cluster lacks")
+                case Pin(node=name, worker=worker) if worker >= slots[name]:
+                    found.append(f"{who} names worker {worker} of node {name!r}, which has {slots[name]} slots")
+        return found
 
     def shortfalls(self) -> list[str]:
         """Every reason, by plain arithmetic, why no plan can exist."""
@@ -189,6 +193,10 @@ class Scheduler:
         """The scheduler's function."""
         schedule: Schedule = importlib.import_module(self.module).schedule
         return schedule
+
+    def broke_its_word(self, what: str) -> PenstockError:
+        """The error for a plan that does not keep what the scheduler says that it looks at: our bug."""
+        return InternalError(f"scheduler {self.name!r} made a plan that {what}; please report this")
 
     def prepare(self, options: Options) -> None:
         """What the scheduler does once per machine, such as a calibration; not part of its time."""

@@ -1,30 +1,36 @@
 """`place`: the one way from a topology and a cluster to a certified Plan.
 
 The scheduler decides, the door measures its time, computes every figure, and lets nothing out that `check_plan`
-refuses. A plan that overloads a node (even, flink and ols look at slots, not at capacity) is an error by default,
-because nobody should deploy it; a comparison asks for it with `allow_overload` and shows how full the node would be.
+refuses (tests/contract/test_schedulers.py). A plan that overloads a node (even, flink and ols look at slots, not at
+capacity) is an error by default, because it should not be deployed; a comparison asks for it with `allow_overload` and
+shows how full the node would be. Published schedulers stay as published: their placements are changed to meet
+constraints where the caller asks for that, which a job does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
-from penstock.model.check import check_plan, resource_faults
+from penstock.errors import InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
-from penstock.model.constraint_check import constraint_violations
-from penstock.model.plan import Plan, Slot
+from penstock.model.constraints import Constraint
+from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.model.taskgraph import Ints, TaskGraph
+from penstock.model.taskgraph import Ints
 from penstock.model.topology import OperatorGraph
-from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
+from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
+from penstock.optimise.contract import Options, Placement, Problem, Scheduler
+from penstock.optimise.fuse.steps.feasibility import require_no_clash
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.meet import met
+from penstock.optimise.objective import node_cost
 from penstock.optimise.place import find_scheduler
 from penstock.optimise.workers import split_by_kway
+
+LIMITS = frozenset({"cpu", "memory", "bandwidth"})
+MOVED_NOTE = "moved to meet constraints, which the scheduler does not look at"
 
 
 def place(
@@ -35,18 +41,23 @@ def place(
     profile: Profile | None = None,
     options: Options | None = None,
     allow_overload: bool = False,
+    demands: tuple[Constraint, ...] = (),
+    meet: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """A certified plan by the named scheduler; raises a UserError that says why when there is none."""
+    """A certified plan by the named scheduler; raises a UserError that says why when there is none.
+
+    `demands` are constraints of a deployment: kept as the topology's own are, but no part of what the plan records.
+    With `meet`, the placement of a scheduler that does not look at constraints is changed until it keeps them.
+    """
     row = find_scheduler(scheduler)
     options = options or Options()
     row.require_known(options.settings)
     if faults := options.faults():
         raise InvalidInput(faults)
-    problem = sound_problem(graph, cluster, profile)
-    if graph.constraints:
-        from penstock.optimise.fuse.feasibility import require_no_clash
-
+    whole = demanding(graph, demands)
+    problem = sound_problem(whole, cluster, profile)
+    if whole.constraints:
         require_no_clash(problem, stream_cost=0.0)
     schedule = row.load()
     row.prepare(options)
@@ -56,24 +67,47 @@ def place(
     if worker is None:
         worker, capped = split_by_kway(problem, placement.node, options)
         notes += capped
-    if graph.constraints and "constraints" not in row.looks_at:
-        told = f"{scheduler!r} does not look at constraints; that this plan keeps all {len(graph.constraints)} is luck"
-        notes += (told,)
-    plan = make_plan(problem, scheduler, options.seed, clock() - began, placement, worker, notes)
-    return _certified(graph, cluster, plan, profile, allow_overload)
+    if whole.constraints and "constraints" not in row.looks_at:
+        if meet:
+            placement, worker, changed = _meeting(problem, placement, worker)
+            notes += changed
+        else:
+            count = len(whole.constraints)
+            notes += (f"{scheduler!r} does not look at constraints; that this plan keeps all {count} is luck",)
+    seconds = clock() - began
+    plan = make_plan(problem, scheduler, options.seed, seconds, placement, worker, notes, graph.constraints)
+    return certify(whole, cluster, plan, profile, SchedulerRefusals(row), allow_overload=allow_overload)
 
 
-def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | None) -> Problem:
-    """The problem, or InvalidInput or Infeasible with everything that can be seen to be wrong with it."""
-    graph.validated()
-    cluster.validated()
-    if profile is not None:
-        profile.validated(graph)
-    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
-    if faults := problem.node_name_faults():
-        raise InvalidInput(faults)
-    problem.require_plausible()
-    return problem
+def _meeting(problem: Problem, placement: Placement, worker: Ints) -> tuple[Placement, Ints, tuple[str, ...]]:
+    """The placement changed as far as the constraints need; what is proved of one is not proved of the other."""
+    node, seat = met(problem, compile_rules(problem), placement.node, worker)
+    moved = int(((node != placement.node) | (seat != worker)).sum())
+    if not moved:
+        return placement, worker, ()
+    bound = min(placement.lower_bound, node_cost(problem, node))
+    changed = replace(placement, node=node, worker=seat, lower_bound=bound, proved_optimal=False)
+    return changed, seat, (f"{moved} task{'' if moved == 1 else 's'} {MOVED_NOTE}",)
+
+
+@dataclass(frozen=True)
+class SchedulerRefusals:
+    """What is said of a scheduler whose plan fails its certificate."""
+
+    row: Scheduler
+
+    def broken(self, constraints: list[str]) -> PenstockError:
+        """A scheduler that looks at constraints keeps them."""
+        if "constraints" in self.row.looks_at:
+            return self.row.broke_its_word(f"breaks {constraints[0]}")
+        return UnhonouredConstraints(self.row.name, constraints)
+
+    def refused(self, faults: list[str]) -> PenstockError:
+        """A scheduler that looks at every limit keeps them all."""
+        if self.row.looks_at >= LIMITS:
+            return self.row.broke_its_word(f"fails its certificate: {faults[0]}")
+        who = f"scheduler {self.row.name!r}"
+        return NoPlanFound(f"{who} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes")
 
 
 def compare(
@@ -99,56 +133,3 @@ def compare(
             failures[name] = str(error)
     progress(len(schedulers), len(schedulers), "")
     return plans, failures
-
-
-def make_plan(
-    problem: Problem,
-    scheduler: str,
-    seed: int,
-    seconds: float,
-    placement: Placement,
-    worker: Ints,
-    notes: tuple[str, ...],
-) -> Plan:
-    """A Plan with every figure computed from the placement."""
-    names = [node.name for node in problem.cluster.nodes]
-    where = zip(placement.node.tolist(), worker.tolist(), strict=True)
-    return Plan(
-        scheduler=scheduler,
-        seed=seed,
-        seconds=seconds,
-        cost=node_cost(problem, placement.node),
-        inter_worker_cost=worker_cost(problem, placement.node, worker),
-        lower_bound=placement.lower_bound,
-        proved_optimal=placement.proved_optimal,
-        nodes_used=len(np.unique(placement.node)),
-        max_utilisation=max_utilisation(problem, placement.node),
-        assignment={task: Slot(names[k], w) for task, (k, w) in zip(problem.graph.ids, where, strict=True)},
-        notes=notes,
-    )
-
-
-def _certified(
-    graph: OperatorGraph,
-    cluster: Cluster,
-    plan: Plan,
-    profile: Profile | None,
-    allow_overload: bool,
-) -> Plan:
-    """The plan, if its certificate holds; with overload allowed, also one that is short of a resource, saying so."""
-    faults = check_plan(graph, cluster, plan, profile)
-    if not faults:
-        return plan
-    if broken := constraint_violations(graph, plan.assignment):
-        if "constraints" in find_scheduler(plan.scheduler).looks_at:
-            msg = f"scheduler {plan.scheduler!r} made a plan that breaks {broken[0]}; please report this"
-            raise InternalError(msg)
-        raise UnhonouredConstraints(plan.scheduler, broken)
-    if set(find_scheduler(plan.scheduler).looks_at) >= {"cpu", "memory", "bandwidth"}:
-        msg = f"scheduler {plan.scheduler!r} made a plan that fails its certificate: {faults[0]}; please report this"
-        raise InternalError(msg)
-    # One node may be short of CPU, of memory and of bandwidth at once, so the sentences are counted and not the nodes.
-    if allow_overload and len(faults) == len(list(resource_faults(graph, cluster, plan, profile))):
-        return replace(plan, faults=tuple(faults), proved_optimal=False)
-    msg = f"scheduler {plan.scheduler!r} found no plan that fits: {faults[0]}; try --scheduler best, or add nodes"
-    raise NoPlanFound(msg)

@@ -1,8 +1,10 @@
 """What runs inside a worker: tasks that turn batches into batches, and sources that produce them.
 
-A task never blocks, never sees a socket and never asks a clock: it is given batches, watermarks and the time, and
-emits into `Outputs`. So every operator is tested by calling it, and runs in simulation unchanged. State is an object
-that can be taken, moved and put, because tasks will move between workers while a job runs.
+A task is called and returns soon: it is given batches, watermarks and the time, sees no socket, and emits into
+`Outputs`. So every operator is tested by calling it, and runs in simulation unchanged
+(`tests/unit/test_simulated_workers.py`). Two tasks look at a clock of their own accord: a generator source, so that it
+gives out in time what a slow function has made, and a splitter, which meters its own waiting by the worker's clock.
+State is an object that can be taken, moved and put, because tasks will move between workers while a job runs.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock.model.task_id import TaskId
+
 MAIN = "out"  # the output that every operator has
 LATE = "late"  # rows behind the watermark
+LATE_RIGHT = "late_right"  # the same of a join's second stream, whose columns differ
 ERRORS = "errors"  # rows whose function raised, where `on_error="quarantine"`
 
+# A watermark W promises that no later row of the main output is older than W. Rows of the time W itself may still come
+# and are not late: what waits for a moment to be over waits for a watermark behind it.
 END_OF_TIME_US = (1 << 62) - 1  # the watermark of a stream that has ended
 BEFORE_TIME_US = -(1 << 62)
+IDLE_US = 1 << 62  # in place of a watermark: nothing comes here for now, so time need not wait for this output
+BATCH_BYTES_MAX = 16 << 20  # batches are joined, gathered and cut towards no more than this; a single row may be larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +46,11 @@ class TaskContext:
     @property
     def id(self) -> str:
         """`operator/index`, as in plans and metrics."""
-        return f"{self.operator}/{self.index}"
+        return TaskId.of(self.operator, self.index)
 
 
 class Interrupted(BaseException):
-    """A signal tells this process to end. Raised by the signal's handler wherever the process is: nobody's failure.
+    """A signal tells this process to end. Its handler raises this wherever the process is: it is no task's failure.
 
     `sys.exit()` or KeyboardInterrupt in a user's function is a failure of that function; so the two are told apart.
     """
@@ -51,10 +60,10 @@ class Outputs(Protocol):
     """Where a task's results go; the worker routes them."""
 
     def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
-        """Send rows to everyone who reads this output."""
+        """Send rows to every reader of this output."""
 
     def watermark(self, time_us: int) -> None:
-        """Promise that no later row of the main output is older than this event time."""
+        """Promise that no later row of the main output is older than this event time, until IDLE_US: none at all."""
 
     def arrived(self) -> None:
         """Say that rows have reached the end of their way, at a sink inside the task: latency is metered here."""
@@ -75,6 +84,14 @@ class Task(ABC):
         """Event time has moved on all inputs; what is passed on must not overtake what is still held back."""
         out.watermark(watermark_us)
 
+    def idle(self, out: Outputs) -> None:
+        """Nothing comes in on any input for now; event time may go on without this task until it advances again."""
+        out.watermark(IDLE_US)
+
+    def observed_us(self) -> int | None:
+        """Where event time is told by rows: the watermark of the input edge whose batch was just processed, if any."""
+        return None
+
     def wake_at(self) -> int | None:
         """Processing time (microseconds) at which `wake` is wanted, if any."""
         return None
@@ -89,7 +106,7 @@ class Task(ABC):
         """Release files and connections; called once, also after an error."""
 
     def take_state(self) -> dict[str, bytes]:
-        """Everything that the task knows, as named byte strings (Arrow IPC or JSON, never pickle)."""
+        """Everything that the task knows, as named byte strings (Arrow IPC or JSON, no pickle)."""
         return {}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:  # noqa: B027 - nothing to do is a fine default
@@ -112,7 +129,18 @@ class SourceTask(Task):
 
     @abstractmethod
     def poll(self, now_us: int, out: Outputs) -> Polled:
-        """Emit a batch or so, soon; never wait here."""
+        """Emit a batch or so, soon, and do not wait here."""
+
+    def tells_time(self, column: str) -> bool:
+        """Ask for exact watermarks of a column; True: the source knows what is still to come, and tells them itself."""
+        return False
+
+    def due_us(self) -> int | None:
+        """Processing time at which the next row was due; None for a source that has no schedule to fall behind.
+
+        Latency counts from there: rows that wait for a slow job before they are even made have waited all the same.
+        """
+        return None
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Sources have no inputs."""

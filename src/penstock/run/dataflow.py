@@ -6,17 +6,21 @@ factory without arguments that is called in the worker; Spark's own closure carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.run.columns.kernels import Row
 from penstock.run.contract import MAIN, Build
+from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
 
 FORWARD = "forward"  # a grouping: task i sends to task i
 Role = Literal["source", "operator", "sink"]
+Needed = Mapping[str, frozenset[str]]  # by output: the columns that are read
+Outputs = dict[str, pa.Schema]  # by output
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Grouping:
 
     kind: str = "shuffle"  # one of model.topology.GROUPINGS
     columns: tuple[str, ...] = ()  # fields, partial-key
-    choose: Callable[[object], int] | None = None  # direct: a row function that gives the task's index
+    choose: Callable[[Row], int] | None = None  # direct: a row function that gives the task's index
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class AttachedSink:
     kind: str
     build: Build
     output: str = MAIN
+    facts: SinkFacts = KEEPS_NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,26 @@ class RegionPart:
     region: str
     role: Literal["splitter", "replica", "merger"]
     ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpec:
+    """The event time that an operator's main output carries: its column, and how far behind the newest rows may be."""
+
+    column: str
+    lateness_us: int | None  # None: nothing is known of the rows' order before they end
+    by_input: bool = False  # each input edge has a time of its own, and the slowest counts
+    behind_input: bool = False  # a task with state: nor is it ahead of the event time of its input
+
+
+class ColumnUse(Protocol):
+    """Which columns an operator reads, and how it is built over inputs that have no others."""
+
+    def reads(self, needed: Needed, inputs: Sequence[pa.Schema]) -> tuple[frozenset[str], ...]:
+        """Columns of each input, given what is wanted of the outputs."""
+
+    def narrowed(self, needed: Needed, inputs: Sequence[pa.Schema]) -> tuple[Build, Outputs]:
+        """The operator over inputs of these schemas, which have all columns that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +97,12 @@ class OperatorSpec:
     one_per_worker: bool = False  # DataFrame sources: Spark hands one partition to every worker
     load: float = 1.0  # declared, until a profile has measured it
     region: RegionPart | None = None
-    sinks: tuple[AttachedSink, ...] = ()  # already part of what `build` makes; listed for who looks for results
+    idle_us: int | None = None  # sources: after this time without rows event time goes on without them; None: it waits
+    event_time: TimeSpec | None = None  # part of what `build` makes; listed for the code that orders a source's rows
+    columns: ColumnUse | None = None  # None: it reads every column of its inputs
+    source: SourceFacts = READS_NO_FILES  # sources: what it reads
+    sink: SinkFacts = KEEPS_NOTHING  # sinks with tasks of their own: where the rows go
+    sinks: tuple[AttachedSink, ...] = ()  # part of what `build` makes; listed for the code that looks for results
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +121,15 @@ class Dataflow:
         """Whether every source ends by itself."""
         return all(operator.bounded for operator in self.operators if operator.role == "source")
 
-    def sinks(self) -> dict[str, tuple[Build, pa.Schema]]:
-        """Every sink, with tasks of its own or attached: how to make one, and the schema of the rows that it takes."""
-        found: dict[str, tuple[Build, pa.Schema]] = {}
+    def sinks(self) -> dict[str, tuple[SinkFacts, pa.Schema]]:
+        """Every sink, with tasks of its own or attached: where its rows go, and their schema."""
+        found: dict[str, tuple[SinkFacts, pa.Schema]] = {}
         for operator in self.operators:
             if operator.role == "sink":
                 read = operator.inputs[0]
-                found[operator.name] = operator.build, self.operator(read.operator).outputs[read.output]
+                found[operator.name] = operator.sink, self.operator(read.operator).outputs[read.output]
             for sink in operator.sinks:
-                found[sink.name] = sink.build, operator.outputs[sink.output]
+                found[sink.name] = sink.facts, operator.outputs[sink.output]
         return found
 
     def depths(self) -> dict[str, int]:

@@ -1,12 +1,12 @@
-"""`best`: ours. It starts from what every other method finds, refines, and is never worse than any of them.
+"""`best`: our own method. It refines what every other method finds, and is never worse (`test_best_is_never_worse`).
 
 Candidates are the answers of none, fint, cola-basic and cola; COLA once more with exact cuts where the graph is small
 and free, and with annealed ones (`refined`) where constraints take dozens of cuts; and, where no constraint stands in
 the way, the placements of `place`'s `best` with some capacity kept free for streams: a node's workers may as well be
 one, so fusion is then a placement whose cut counts as load. Workers of one node are merged where the rules allow it,
-which never costs; then vertices move and swap (refine.py). The least f(U, C) wins, then the least U. Where no method
-finds a plan, the program that looks for clashes may. "Never worse" is by construction: every candidate competes as it
-was found.
+which makes their streams free; then vertices move and swap (refine.py). The least f(U, C) wins, then the least U. Where
+no method finds a plan, the program that looks for clashes may. "Never worse" is by construction: every candidate
+competes as it was found.
 
     theta   caps what best adds to the other methods, 20 s by default; those have their own
 """
@@ -23,14 +23,15 @@ from penstock.errors import NoPlanFound, UserError
 from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Problem
-from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
-from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
-from penstock.optimise.fuse.packing import Sites
-from penstock.optimise.fuse.quick_schedule import quick_schedule
-from penstock.optimise.fuse.refine import State, refined, scored
-from penstock.optimise.fuse.rules import compile_rules
-from penstock.optimise.fuse.workers import compatible, keeps_mirrors, keeps_rules
+from penstock.optimise.fuse.steps.assign import schedule_workers
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, numbered
+from penstock.optimise.fuse.steps.packing import Sites
+from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
+from penstock.optimise.fuse.steps.refine import State, refined, scored
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.fuse.steps.workers import compatible, keeps_mirrors, keeps_rules
+from penstock.optimise.search import annealed
 
 THETA_DEFAULT = 20.0
 EXACT_CUT_VERTICES_MAX = 260  # beyond, an exact cut takes longer than it is worth
@@ -102,8 +103,6 @@ def _own(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
 
 def _placed(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
     """Placements with room left for streams, until one holds or breaks a constraint, which less room does not mend."""
-    from penstock.optimise.place import best as place_best
-
     problem = case.problem
     for share in PLACED_SHARES:  # the first that leaves room enough is the one that wastes least
         nodes = tuple(replace(node, capacity=node.capacity * share) for node in problem.cluster.nodes)
@@ -112,7 +111,7 @@ def _placed(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
             return
         try:
             theta = min(PLACED_THETA, deadline.remaining)
-            node = place_best.schedule(roomy, Options(seed=case.options.seed, theta=theta)).node
+            node = annealed.find(roomy, Options(seed=case.options.seed, theta=theta)).node
         except UserError:
             continue
         fused = Fused(numbered(node.astype(np.int64)), np.unique(node))

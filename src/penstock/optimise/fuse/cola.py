@@ -8,20 +8,7 @@
     phase 4         split on while C <= (1 + T) c, keeping the best f(U, C)
     post-processor  greedy merges that stay feasible
 
-Decided where the paper leaves room, or improved:
-- A pair that must be on different nodes, or whose allowed nodes are disjoint, is parted in phase 1 already: it implies
-  different workers, and phase 2's oracle would split everything larger first.
-- Phase 2 splits the largest worker of a unit that no node may hold, if there is such a unit, before any other.
-- Replicas are cut by averages, as printed; their SIZE, on which feasibility rests, stays their own.
-- A merge is also accepted when the schedule at hand can carry it with one of the two workers staying where it is; LPT
-  need not find that. Two workers of one node can always be merged so, which makes their streams free. No merge may
-  raise f.
-- Where nothing is cut yet after phase 3 (c = 0), the first split of phase 4 gives the c that T refers to; a multiple
-  of nothing would end phase 4 before it began.
-- Where even single vertices overload a node, because every stream is paid for, phase 3 goes on from below and merges
-  the heaviest pairs until it fits; the paper leaves such cases out.
-- With the default f and balance 0, phase 4 cannot lower f, since C only grows; it is left out.
-- Fewer nodes than offered are used when the splitting ends early or merging pays.
+What the paper leaves open, and where this differs from it, is in docs/decisions/0018-fusion.md.
 """
 
 from __future__ import annotations
@@ -31,18 +18,18 @@ import numpy as np
 from penstock.errors import NoPlanFound
 from penstock.model.taskgraph import Longs
 from penstock.optimise.contract import Deadline
-from penstock.optimise.fuse.assign import Schedule, schedule_workers, units_of
-from penstock.optimise.fuse.averages import averaged
 from penstock.optimise.fuse.cola_basic import largest_divisible
 from penstock.optimise.fuse.contract import Case, Fused
 from penstock.optimise.fuse.fint import merge_one
-from penstock.optimise.fuse.fuse_graph import FuseGraph
-from penstock.optimise.fuse.lpt import utilisations
-from penstock.optimise.fuse.partition import Partitioner
-from penstock.optimise.fuse.postprocess import greedily_merged
-from penstock.optimise.fuse.preprocess import glued
-from penstock.optimise.fuse.quick_schedule import quick_schedule
-from penstock.optimise.fuse.workers import (
+from penstock.optimise.fuse.steps.assign import Schedule, schedule_workers, units_of
+from penstock.optimise.fuse.steps.averages import averaged
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph
+from penstock.optimise.fuse.steps.lpt import utilisations
+from penstock.optimise.fuse.steps.partition import Partitioner
+from penstock.optimise.fuse.steps.postprocess import greedily_merged
+from penstock.optimise.fuse.steps.preprocess import glued
+from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
+from penstock.optimise.fuse.steps.workers import (
     conflicting,
     first_partition,
     keeps_rules,

@@ -6,8 +6,8 @@
     partitioner      minimum-ratio cut                                     partition.py
     post-processor   greedy merges that LPT can still schedule             postprocess.py
 
-The basic scheme knows no constraints: the certificate refuses a plan of its that breaks one. Memory counts where nodes
-limit it, in the scheduler.
+The basic scheme knows no constraints; the certificate refuses a plan that breaks one. Memory counts where nodes limit
+it, in the scheduler.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 from penstock.errors import NoPlanFound
 from penstock.model.taskgraph import Longs
-from penstock.optimise.fuse.assign import Schedule
 from penstock.optimise.fuse.contract import Case, Fused
-from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
-from penstock.optimise.fuse.partition import Partitioner
-from penstock.optimise.fuse.postprocess import greedily_merged
-from penstock.optimise.fuse.preprocess import glued
-from penstock.optimise.fuse.quick_schedule import quick_schedule
-from penstock.optimise.fuse.rules import compile_rules
-from penstock.optimise.fuse.workers import split_worker
+from penstock.optimise.fuse.steps.assign import Schedule
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
+from penstock.optimise.fuse.steps.partition import Partitioner
+from penstock.optimise.fuse.steps.postprocess import greedily_merged
+from penstock.optimise.fuse.steps.preprocess import glued
+from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.fuse.steps.workers import split_worker
 
 THETA_DEFAULT = 300.0
 

@@ -3,19 +3,12 @@
     fuse(case: Case) -> Fused
 
 Pure and seeded: same case, same answer. A method decides which tasks share a worker and where each worker runs;
-`fuse.door.fuse` finds clashes first, then measures, computes every figure and certifies. What a method minimises is
-f(U, C) of paper 004, section 3.2: U the utilisation of the fullest node with streams counted as in SIZE, C the sum of
-SIZE's stream part over all workers (each cut stream counts at both ends). U must stay at or below 1.
+`fuse.door.fuse` finds clashes first, then measures, computes every figure and certifies. A method minimises f(U, C) of
+paper 004, section 3.2: U is the utilisation of the fullest node with streams counted as in SIZE, C the sum of SIZE's
+stream part over all workers (each cut stream counts at both ends). U must stay at or below 1.
 
-What a stream costs in CPU is its rate times `stream_cost`. The paper's rates are CPU fractions, for which 1 is right;
-for rates in bytes per second no cluster is large enough at 1. Where nobody states the cost, it is 1 as long as all
-streams together, cut at both ends, cost no more than all tasks do. Otherwise they cost `STREAMS_SHARE` of the load, or
-half of what the cluster has free if that is less. The scale of rates never changes which cut is the cheapest, only how
-much room it takes.
-
-The default f is the weighted average `balance * U + (1 - balance) * C / C of no fusion`. The paper leaves the weights
-open; `balance` is 0 by default, the basic problem's objective (ii), because load that fits needs no more balance
-unless somebody asks for it.
+What a stream costs in CPU is its rate times `stream_cost`. The default f is `balance * U + (1 - balance) * C / C of no
+fusion` with `balance` 0. How both defaults were chosen is in docs/decisions/0018-fusion.md.
 """
 
 from __future__ import annotations
@@ -31,9 +24,9 @@ import numpy as np
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX, Deadline, Problem
-from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
 from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
-from penstock.optimise.fuse.rules import Flags, compile_rules
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
+from penstock.optimise.fuse.steps.rules import Flags, compile_rules
 
 CUTS = tuple(CUT_METHODS)
 STREAM_COST_MAX = 1e15

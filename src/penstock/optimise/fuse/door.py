@@ -1,4 +1,4 @@
-"""`fuse`: the one way from a topology and a cluster to a certified Plan in which workers are chosen, not only nodes.
+"""`fuse`: the one way from a topology and a cluster to a certified Plan in which workers are chosen as well as nodes.
 
 Constraints that clash are refused first, with a minimal set of them. The method decides; the door keeps stated slots,
 measures, computes every figure and lets nothing out that `check_plan` refuses. A plan's `cost` and `inter_worker_cost`
@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.errors import InternalError, InvalidInput, NoPlanFound, UnhonouredConstraints
-from penstock.model.check import check_plan
+from penstock.errors import InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
-from penstock.model.constraint_check import constraint_violations
+from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.model.taskgraph import Ints, Longs
+from penstock.model.taskgraph import Longs
 from penstock.model.topology import OperatorGraph
+from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
 from penstock.optimise.contract import Placement
-from penstock.optimise.door import make_plan, sound_problem
-from penstock.optimise.fuse.contract import FULL, Case, Fused, FuseOptions, find_method
-from penstock.optimise.fuse.feasibility import require_no_clash
-from penstock.optimise.fuse.fuse_graph import FuseGraph, fuse_graph
-from penstock.optimise.fuse.lpt import utilisations
-from penstock.optimise.fuse.postprocess import within_slots
-from penstock.optimise.fuse.rules import compile_rules
+from penstock.optimise.fuse.contract import FULL, Case, Fused, FuseOptions, Method, find_method
+from penstock.optimise.fuse.steps.feasibility import require_no_clash
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
+from penstock.optimise.fuse.steps.lpt import utilisations
+from penstock.optimise.fuse.steps.postprocess import within_slots
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.fuse.steps.workers import numbers_on_nodes, pinned_workers
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,31 @@ def fuse(
     *,
     profile: Profile | None = None,
     options: FuseOptions | None = None,
+    demands: tuple[Constraint, ...] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """A certified plan by the named method; raises a UserError that says why when there is none."""
+    """A certified plan by the named method; raises a UserError that says why when there is none.
+
+    `demands` are constraints of a deployment, as `place` takes them.
+    """
     row = find_method(method)
-    case = prepared(graph, cluster, profile, options)
+    whole = demanding(graph, demands)
+    case = prepared(whole, cluster, profile, options)
     decide = row.load()
     began = clock()
     require_no_clash(case.problem, case.stream_cost)
     fused = within_stated_slots(case, decide(case))
     seconds = clock() - began
-    node, worker = fused.host[fused.worker].astype(np.int32), _numbers_on_nodes(fused.host)[fused.worker]
-    figures = figures_of(case, fused)
+    pinned = pinned_workers(fused.worker, compile_rules(case.problem).pinned)
+    placement = Placement(fused.host[fused.worker].astype(np.int32))
+    worker = numbers_on_nodes(fused.host, pinned)[fused.worker]
+    figures, refusals = figures_of(case, fused), MethodRefusals(row)
     notes = (*fused.notes, _told(case, figures), *_told_stream_cost(case))
-    plan = make_plan(case.problem, method, case.options.seed, seconds, Placement(node), worker, notes)
-    return _certified(graph, cluster, plan, profile, figures)
+    seed = case.options.seed
+    plan = make_plan(case.problem, method, seed, seconds, placement, worker, notes, graph.constraints)
+    plan = certify(whole, cluster, plan, profile, refusals)
+    refusals.require_room(figures)
+    return plan
 
 
 def prepared(
@@ -85,15 +95,6 @@ def within_stated_slots(case: Case, fused: Fused) -> Fused:
     names = [node.name for node in case.problem.cluster.nodes]
     part, host = within_slots(graph, fused.worker, fused.host, names)
     return replace(fused, worker=part, host=host)
-
-
-def _numbers_on_nodes(host: Ints) -> Ints:
-    """Each worker's number on its node."""
-    local: Ints = np.zeros(len(host), dtype=np.int32)
-    for k in np.unique(host).tolist():
-        here = np.flatnonzero(host == k)
-        local[here] = np.arange(len(here))
-    return local
 
 
 def task_level(case: Case) -> FuseGraph:
@@ -122,7 +123,7 @@ def _told(case: Case, figures: Figures) -> str:
 
 
 def _told_stream_cost(case: Case) -> tuple[str, ...]:
-    """What streams were taken to cost, where nobody stated it and it is not 1."""
+    """What streams were taken to cost, where the caller did not state it and it is not 1."""
     if case.options.stream_cost is not None or case.stream_cost == 1.0:
         return ()
     load = float(case.problem.graph.load.sum())
@@ -133,24 +134,36 @@ def _told_stream_cost(case: Case) -> tuple[str, ...]:
     )
 
 
-def _certified(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Profile | None, figures: Figures) -> Plan:
-    """The plan, if its certificate holds and no node pays for more streams than it has room for."""
-    faults = check_plan(graph, cluster, plan, profile)
-    if broken := constraint_violations(graph, plan.assignment) if len(faults) else []:
-        if find_method(plan.scheduler).honours_constraints:
-            msg = f"method {plan.scheduler!r} made a plan that breaks {broken[0]}; please report this"
-            raise InternalError(msg)
-        raise UnhonouredConstraints(plan.scheduler, broken, kind="method", better="--method best")
-    other = "" if plan.scheduler == "best" else "try --method best, "
-    if faults:
-        msg = (
-            f"method {plan.scheduler!r} found no plan that fits: {faults[0]}; {other}add nodes, or give the tasks less"
+@dataclass(frozen=True)
+class MethodRefusals:
+    """What is said of a method whose plan fails its certificate."""
+
+    row: Method
+
+    @property
+    def other(self) -> str:
+        """The method that may do better."""
+        return "" if self.row.name == "best" else "try --method best, "
+
+    def broken(self, constraints: list[str]) -> PenstockError:
+        """A method that honours constraints keeps them: breaking one is our bug."""
+        if self.row.honours_constraints:
+            msg = f"method {self.row.name!r} made a plan that breaks {constraints[0]}; please report this"
+            return InternalError(msg)
+        return UnhonouredConstraints(self.row.name, constraints, kind="method", better="--method best")
+
+    def refused(self, faults: list[str]) -> PenstockError:
+        """No method looks at bandwidth, so a plan that exceeds it is no bug."""
+        return NoPlanFound(
+            f"method {self.row.name!r} found no plan that fits: {faults[0]}; {self.other}add nodes, or give the tasks "
+            "less"
         )
-        raise NoPlanFound(msg)
-    if figures.utilisation > FULL:
-        msg = (
-            f"method {plan.scheduler!r} found no plan that fits: with streams counted as CPU the fullest node would be "
-            f"at {100 * figures.utilisation:.4g} %; {other}add nodes, or lower --stream-cost"
-        )
-        raise NoPlanFound(msg)
-    return plan
+
+    def require_room(self, figures: Figures) -> None:
+        """Raise NoPlanFound where a node pays for more streams than it has room for, which no certificate counts."""
+        if figures.utilisation > FULL:
+            msg = (
+                f"method {self.row.name!r} found no plan that fits: with streams counted as CPU the fullest node would "
+                f"be at {100 * figures.utilisation:.4g} %; {self.other}add nodes, or lower --stream-cost"
+            )
+            raise NoPlanFound(msg)

@@ -1,7 +1,7 @@
 """The exact model for small cases: every partition into workers on every choice of nodes.
 
-What the methods are measured against. It shares nothing with them: sizes are summed from the files' own words, and
-constraints are judged by the certificate. Up to about eight tasks.
+Methods are measured against this model. It shares nothing with them but the names of tasks: sizes are summed from the
+files' own words, and constraints are judged by the certificate. Up to about eight tasks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from penstock.errors import InvalidInput
 from penstock.model.cluster import Cluster
 from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Slot
+from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
 
 TASKS_MAX = 9
@@ -57,7 +58,7 @@ def least(
 def _read(
     graph: OperatorGraph, stream_cost: float
 ) -> tuple[list[str], list[float], list[float], list[tuple[int, int, float]]]:
-    tasks = [f"{o.name}/{i}" for o in graph.operators for i in range(o.tasks)]
+    tasks = [task for o in graph.operators for task in tasks_of_operator(o.name, o.tasks)]
     number = {task: t for t, task in enumerate(tasks)}
     size = {o.name: o.tasks for o in graph.operators}
     edges = []
@@ -66,14 +67,15 @@ def _read(
             if stream.grouping == "forward" and i != j and not isinstance(stream.rate, tuple):
                 continue  # from each task to its like alone
             rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
-            edges.append((number[f"{stream.source}/{i}"], number[f"{stream.target}/{j}"], rate * stream_cost))
+            ends = number[TaskId.of(stream.source, i)], number[TaskId.of(stream.target, j)]
+            edges.append((*ends, rate * stream_cost))
     load = [value for o in graph.operators for value in o.loads()]
     memory = [value for o in graph.operators for value in o.memories_mb()]
     return tasks, load, memory, edges
 
 
 def _partitions(count: int) -> Iterator[tuple[int, ...]]:
-    """Every partition of so many things once: a thing joins an earlier part or begins the next."""
+    """Every partition of `count` things once: a thing joins an earlier part or begins the next."""
 
     def grown(head: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(head) == count:

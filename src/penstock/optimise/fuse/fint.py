@@ -12,11 +12,11 @@ import numpy as np
 
 from penstock.errors import NoPlanFound
 from penstock.model.taskgraph import Floats, Longs
-from penstock.optimise.fuse.assign import Schedule, schedule_workers
 from penstock.optimise.fuse.contract import FULL, Case, Fused
-from penstock.optimise.fuse.fuse_graph import FuseGraph, numbered
-from penstock.optimise.fuse.quick_schedule import quick_schedule
-from penstock.optimise.fuse.workers import merge_workers
+from penstock.optimise.fuse.steps.assign import Schedule, schedule_workers
+from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, numbered
+from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
+from penstock.optimise.fuse.steps.workers import merge_workers
 
 THETA_DEFAULT = 60.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.errors import NoPlanFound
-from penstock.optimise.fuse.assign import schedule_workers
 from penstock.optimise.fuse.contract import Case, Fused
-from penstock.optimise.fuse.quick_schedule import quick_schedule
+from penstock.optimise.fuse.steps.assign import schedule_workers
+from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
 
 THETA_DEFAULT = 10.0
 

@@ -1,80 +1,123 @@
 """Placement under constraints, for `best` and `exact`; the other schedulers look at none.
 
 Sites (tasks that must share a node) are the vertices; allowed nodes, node separations, CPU and memory limit where they
-go; the cost is the traffic between nodes. That is fusion with one worker to a node and streams that cost no CPU, so
-`best` is asked of the fusion methods, over a graph of sites (`by_search`). `exact` adds an integer program over the
-same sites, which proves the plan or gives a bound (`by_program`). Workers come last (`workers_under_rules`): blocks
-that must share one are joined along the heaviest traffic as far as rules, tasks per worker and slots allow.
+go; the cost is the traffic between nodes. That is fusion with one worker to a node and streams that cost no CPU. So
+`best` refines what the search without constraints finds and asks the fusion methods, over a graph of sites
+(`by_search`); a job that starts has no time for the methods. `exact` adds an integer program over the same sites, which
+proves the plan or gives a bound (`by_program`). None of them knows slots, so every candidate is also made to meet the
+constraints (`meet`), and the cheapest one whose tasks can be seated in workers wins (`_seated`).
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from penstock.errors import NoPlanFound
+from penstock.errors import NoPlanFound, UserError
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.fuse import best as fuse_best
-from penstock.optimise.fuse.assign import Schedule
 from penstock.optimise.fuse.contract import NEGLIGIBLE, Case, FuseOptions
-from penstock.optimise.fuse.fuse_graph import SLOTS_UNSTATED, FuseGraph, fuse_graph
-from penstock.optimise.fuse.packing import Sites
-from penstock.optimise.fuse.postprocess import greedily_merged, within_slots
-from penstock.optimise.fuse.programs import Rows, solved
-from penstock.optimise.fuse.rules import Rules, compile_rules
-from penstock.optimise.fuse.workers import keeps_rules
+from penstock.optimise.fuse.steps.assign import Schedule
+from penstock.optimise.fuse.steps.fuse_graph import SLOTS_UNSTATED, FuseGraph, fuse_graph
+from penstock.optimise.fuse.steps.packing import Sites
+from penstock.optimise.fuse.steps.postprocess import greedily_merged, within_slots
+from penstock.optimise.fuse.steps.programs import Rows, solved
+from penstock.optimise.fuse.steps.refine import refined, scored
+from penstock.optimise.fuse.steps.rules import Rules, compile_rules
+from penstock.optimise.fuse.steps.workers import keeps_rules, numbers_on_nodes, pinned_workers
+from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible, node_cost
+from penstock.optimise.search import annealed
+from penstock.optimise.workers import split_by_kway
 
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
 SEARCH_THETA = 5.0
+FUSION_THETA_MIN = 1.0  # below, the fusion methods would take longer than was asked for: they have their own thetas
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest placement found that keeps every constraint."""
     rules = compile_rules(problem)
-    node = by_search(problem, rules, options)
-    return _with_workers(problem, rules, node, options, 0.0)
+    found, reason = by_search(problem, rules, options)
+    return _seated(problem, rules, found, reason, options, 0.0)
 
 
 def prove(problem: Problem, options: Options, theta: float) -> Placement:
     """The same with a lower bound, and a better plan where the program finds one."""
     deadline = Deadline.after(theta)
     rules = compile_rules(problem)
-    try:
-        node: Ints | None = by_search(problem, rules, replace(options, theta=min(SEARCH_THETA, 0.3 * theta)))
-    except NoPlanFound:
-        node = None
-    node, bound = by_program(problem, rules, node, deadline)
-    return _with_workers(problem, rules, node, options, bound)
+    found, _ = by_search(problem, rules, replace(options, theta=min(SEARCH_THETA, 0.3 * theta)))
+    proved, bound = by_program(problem, rules, found[0] if found else None, deadline)
+    reason = (
+        f"no placement of {problem.task_count} tasks on {problem.node_count} nodes that keeps the constraints was "
+        "found in the time allowed; raise --theta, add nodes, or drop a constraint"
+    )
+    return _seated(problem, rules, [*found, *proved], reason, options, bound)
 
 
-def by_search(problem: Problem, rules: Rules, options: Options) -> Ints:
-    """A node for each task, by the fusion methods and from the other schedulers' plans that keep the rules."""
-    from penstock.optimise.place.best import others
-
+def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[Ints], str]:
+    """Placements that keep every rule about nodes, cheapest first, and what is in the way where there is none."""
     total = float(problem.graph.rate.sum())
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
     graph = site_graph(problem, rules, stream_cost)
     theta = SEARCH_THETA if options.theta is None else options.theta
     case = Case(problem, FuseOptions(seed=options.seed, theta=theta, stream_cost=stream_cost), given=graph)
-    found: list[Ints] = []
-    try:
-        fused = fuse_best.fuse(case)
-        found.append(fused.host[fused.worker].astype(np.int32))
-    except NoPlanFound as refused:
-        reason = str(refused)
-    else:
-        reason = "every plan that keeps the constraints exceeds a node's bandwidth"
     plain = Problem(problem.graph, problem.cluster)
-    found += [node for node in others(plain, options, theta) if keeps_node_rules(graph, node)]
-    holding = [node for node in found if is_feasible(problem, node)]
-    if not holding:
-        raise NoPlanFound(reason)
-    return min(holding, key=lambda node: node_cost(problem, node))
+    found = annealed.others(plain, options, theta)
+    with suppress(UserError):
+        found.append(annealed.find(plain, replace(options, theta=theta, settings={})).node)
+    reason = "every plan that keeps the constraints exceeds a node's bandwidth"
+    holding = _holding(problem, rules, graph, _with_met(problem, rules, found, options))
+    found = [_refined(case, graph, holding[0], Deadline.after(theta))] if holding else []
+    if not holding or theta >= FUSION_THETA_MIN:
+        try:
+            fused = fuse_best.fuse(case)
+            found.append(fused.host[fused.worker].astype(np.int32))
+        except NoPlanFound as refused:
+            reason = str(refused)
+    return _holding(problem, rules, graph, [*holding, *_with_met(problem, rules, found, options)]), reason
+
+
+def _with_met(problem: Problem, rules: Rules, found: list[Ints], options: Options) -> list[Ints]:
+    """The placements, and each made to meet the constraints."""
+    return [*found, *(met(problem, rules, node, split_by_kway(problem, node, options)[0])[0] for node in found)]
+
+
+def _refined(case: Case, graph: FuseGraph, node: Ints, deadline: Deadline) -> Ints:
+    """A placement with sites moved and swapped between nodes while that saves traffic."""
+    where = np.zeros(graph.count, dtype=np.int32)
+    where[graph.vertex_of] = node
+    used, part = np.unique(where, return_inverse=True)
+    state = refined(case, graph, scored(case, graph, part.astype(np.int64), used), deadline)
+    after: Ints = state.host[state.part][graph.vertex_of].astype(np.int32)
+    return after
+
+
+def _holding(problem: Problem, rules: Rules, graph: FuseGraph, found: list[Ints]) -> list[Ints]:
+    """The placements that keep rules about nodes, slots and every limit, each once, cheapest first."""
+    each = {node.tobytes(): node for node in found}.values()
+    holding = [
+        node
+        for node in each
+        if keeps_node_rules(graph, node) and has_slots(problem, rules, node) and is_feasible(problem, node)
+    ]
+    return sorted(holding, key=lambda node: node_cost(problem, node))
+
+
+def has_slots(problem: Problem, rules: Rules, node: Ints) -> bool:
+    """Whether no node holds more tasks that need workers of their own than it states slots."""
+    for row in rules.worker_label:
+        labelled = np.flatnonzero(row >= 0)
+        pairs = np.unique(np.stack([node[labelled], row[labelled]]), axis=1)[0]
+        apart = np.bincount(pairs, minlength=problem.node_count).tolist()
+        if any(k.slots is not None and k.slots < sides for k, sides in zip(problem.cluster.nodes, apart, strict=True)):
+            return False
+    return True
 
 
 def site_graph(problem: Problem, rules: Rules, stream_cost: float) -> FuseGraph:
@@ -95,26 +138,19 @@ def keeps_node_rules(graph: FuseGraph, node: Ints) -> bool:
     return keeps_rules(graph, part.astype(np.int64), used.astype(np.int32))
 
 
-def by_program(problem: Problem, rules: Rules, start: Ints | None, deadline: Deadline) -> tuple[Ints, float]:
-    """The program's placement, or the start where it finds none cheaper, and a lower bound on any placement's cost."""
+def by_program(problem: Problem, rules: Rules, start: Ints | None, deadline: Deadline) -> tuple[list[Ints], float]:
+    """What the program places, as it is and seated, and a lower bound on any placement's cost."""
     sites = Sites.of(problem, rules, 1.0)
     graph = site_graph(problem, rules, 1.0)
-    answer = None
     cells = (graph.count + len(graph.weight)) * problem.node_count
-    if cells <= PROGRAM_CELLS_MAX and deadline.remaining > 0:
-        answer = _answer(problem, sites, graph, start, deadline)
-    found = start
-    if answer is not None and answer[0] is not None:
-        node: Ints = answer[0][rules.site].astype(np.int32)
-        if is_feasible(problem, node) and (found is None or node_cost(problem, node) < node_cost(problem, found)):
-            found = node
-    if found is None:
-        msg = (
-            f"no placement of {problem.task_count} tasks on {problem.node_count} nodes that keeps the constraints was "
-            "found in the time allowed; raise --theta, add nodes, or drop a constraint"
-        )
-        raise NoPlanFound(msg)
-    return found, 0.0 if answer is None else answer[1]
+    if cells > PROGRAM_CELLS_MAX or deadline.remaining <= 0:
+        return [], 0.0
+    placed, bound = _answer(problem, sites, graph, start, deadline)
+    if placed is None:
+        return [], bound
+    node: Ints = placed[rules.site].astype(np.int32)
+    seated = met(problem, rules, node, np.zeros(len(node), dtype=np.int32))[0]
+    return _holding(problem, rules, graph, [node, seated]), bound
 
 
 def _answer(
@@ -156,12 +192,32 @@ def _columns(sites: Sites, graph: FuseGraph, start: Ints, columns: int, flags_en
     return value
 
 
-def _with_workers(problem: Problem, rules: Rules, node: Ints, options: Options, bound: float) -> Placement:
-    cost = node_cost(problem, node)
-    bound = min(bound, cost)
-    proved = cost - bound <= 1e-6 * cost
-    worker, notes = workers_under_rules(problem, rules, node, options)
-    return Placement(node, worker, bound, proved, notes)
+def _seated(
+    problem: Problem, rules: Rules, found: list[Ints], reason: str, options: Options, bound: float
+) -> Placement:
+    """The cheapest of the placements whose tasks can be seated in workers, or NoPlanFound."""
+    for node in sorted(found, key=lambda node: node_cost(problem, node)):
+        try:
+            worker, notes = _workers(problem, rules, node, options)
+        except NoPlanFound as crowded:
+            reason = str(crowded)
+            continue
+        cost = node_cost(problem, node)
+        bound = min(bound, cost)
+        return Placement(node, worker, bound, cost - bound <= 1e-6 * cost, notes)
+    raise NoPlanFound(reason)
+
+
+def _workers(problem: Problem, rules: Rules, node: Ints, options: Options) -> tuple[Ints, tuple[str, ...]]:
+    """Workers by k-way split, mended where a rule forbids a seat; by merging under the rules where that fails.
+
+    Merging also keeps isomorphic replicas alike, but it takes minutes for hundreds of tasks.
+    """
+    split, notes = split_by_kway(problem, node, options)
+    after, worker = met(problem, rules, node, split)
+    if (after == node).all() and keeps(rules, node, worker):
+        return worker, notes
+    return workers_under_rules(problem, rules, node, options)
 
 
 def workers_under_rules(problem: Problem, rules: Rules, node: Ints, options: Options) -> tuple[Ints, tuple[str, ...]]:
@@ -187,7 +243,5 @@ def workers_under_rules(problem: Problem, rules: Rules, node: Ints, options: Opt
         notes: tuple[str, ...] = (f"more workers than whole units of capacity: {crowded}",)
     else:
         notes = ()
-    worker: Ints = np.zeros(len(host), dtype=np.int32)
-    for k in np.unique(host).tolist():
-        worker[host == k] = np.arange(int((host == k).sum()))
-    return worker[part[graph.vertex_of]], notes
+    tasks_in = part[graph.vertex_of]
+    return numbers_on_nodes(host, pinned_workers(tasks_in, rules.pinned))[tasks_in], notes

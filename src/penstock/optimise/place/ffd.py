@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.room import Room
+from penstock.optimise.steps.room import Room
 
 
 def schedule(problem: Problem, options: Options) -> Placement:

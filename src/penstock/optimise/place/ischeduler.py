@@ -3,28 +3,12 @@
 The task graph is cut into k parts of roughly one node's size by k-way partition, some of the parts are fused into
 single tasks, and the rest is cut again for the next smaller type of node, until at most phi vertices are left. Those
 go to the exact solver. Where phi cannot be reached, or no time is allowed (theta 0), fusing goes on until nothing is
-left and every fused part goes straight to a node of the type that it was cut for. The second level is
-`workers.split_by_kway`.
+left, and every fused part goes to a node of the type that it was cut for. The second level is `workers.split_by_kway`.
 
     theta     seconds allowed for solving, 1 by default as in the paper's section 5; 0 is the heuristic alone
     phi       settings["phi"] overrides the threshold that `calibrate` finds for theta on this machine
 
-Slips of the printed algorithm, corrected: line 38 (formula 8) must count fused tasks, ceil((t + f - phi) / (c - 1)),
-because otherwise the example of section 4.5 would fuse nothing in its second iteration, where its text fuses one part;
-the loop ends when no task is left, also for phi = 0; t falls by the real sizes of the fused parts (line 43).
-
-Left open, and decided here:
-- Capacity is in load, not tasks: k = ceil(load left / capacity). Where formula 8 needs the size of a part in tasks, it
-  is the number of tasks of mean load that the capacity holds. With loads of 1 both are the paper's arithmetic.
-- Parts above the capacity are repaired. If they cannot be (unequal loads), what does not fit goes to additional parts.
-- Which alpha of the parts are fused: those with the most internal traffic, then the largest. In the heuristic, parts
-  with a task that the next type of node cannot hold come before all others.
-- Parts smaller than a node can leave more than phi vertices although formula 8 asked for no more parts and nodes of the
-  type are left: the rest is cut once more for these nodes before the next type has its turn.
-- c = 1: fusing shrinks nothing and phi is out of reach, so the heuristic takes over, as for k > phi (line 32).
-- The solver sees CPU only, as the paper does. If it finds no packing of the fused parts, or node types are used up
-  before phi is reached, the heuristic starts afresh and a note says so. If the heuristic runs out of nodes, that is an
-  error that says so.
+The corrected slips and what the paper leaves open are in docs/decisions/0034-published-schedulers.md.
 """
 
 from __future__ import annotations
@@ -41,12 +25,12 @@ import numpy as np
 from penstock.errors import Infeasible, InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster, Node
 from penstock.model.taskgraph import Floats, Ints, Longs
-from penstock.optimise.calibrate import Solve, calibrated
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.kway import kway, repaired
+from penstock.optimise.steps.calibrate import Solve, calibrated
+from penstock.optimise.steps.kway import kway, repaired
 
 THETA_DEFAULT = 1.0
-SOLVER = "penstock.optimise.place.exact"
+SOLVER = "penstock.optimise.exact.solver"
 REPAIRS_MAX = 40  # attempts to make every part fit, each with more additional parts than the last
 
 
@@ -89,7 +73,7 @@ class Fusion:
 
 
 def prepare(options: Options) -> None:
-    """Find phi for this machine, once, before anybody's time is measured."""
+    """Find phi for this machine, once, before times are measured."""
     if _theta(options) > 0 and _asked_phi(options) is None:
         _calibrated_phi(options)
 
@@ -117,7 +101,8 @@ def _solver() -> Solve:
 def _calibrated_phi(options: Options) -> int:
     source = Path(str(importlib.import_module(SOLVER).__file__))
     native = Path(str(importlib.import_module("penstock._core").__file__))
-    return calibrated(_theta(options), _solver(), [source, native, *source.parent.parent.glob("*.py")])
+    parts = [*source.parent.glob("*.py"), *source.parent.parent.glob("*.py")]
+    return calibrated(_theta(options), _solver(), [native, *parts])
 
 
 def _asked_phi(options: Options) -> int | None:
@@ -233,7 +218,7 @@ def _by_worth(problem: Problem, parts: list[Longs], next_capacity: float) -> lis
 
 
 def solved(problem: Problem, fusion: Fusion, deadline: Deadline, seed: int, solve: Solve) -> Placement:
-    """SOLVE_MODEL: the solver places fused parts and single tasks; its proof holds only if nothing was fused."""
+    """SOLVE_MODEL: the solver places fused parts and single tasks; its proof holds if nothing was fused."""
     label: Longs = np.empty(problem.task_count, dtype=np.int64)
     for number, part in enumerate(fusion.parts):
         label[part] = number

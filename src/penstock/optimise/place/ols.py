@@ -1,26 +1,14 @@
 """`ols`: the online scheduler of Aniello, Baldoni and Querzoni (DEBS 2013), the baseline of both Otago papers.
 
-Two phases of one greedy procedure (`pairwise`): tasks to workers by task pairs, then workers to nodes by worker pairs,
-heaviest traffic first. With E tasks, S workers and K nodes its parameters are
+Tasks go to workers by task pairs, then workers to nodes by worker pairs (`pairwise`), heaviest traffic first. After
+each phase empty workers, and then nodes short of the number to use, are filled by the cheapest moves. Parameters:
 
-    workers      S before it is capped by E and by the cluster's slots; default: the cluster's slots
-    alfa   0..1  tasks per worker,   0 as even as can be                                (0)
-    beta   0..1  nodes to use,       1 as many as there are nodes or workers            (1)
-    delta  0..1  workers per node,   0 as even as can be                                (0)
-    gamma  >= 1  worker load over the mean, none when unset                             (unset)
-    improvement  0..100 per cent of traffic that the plan must save to be adopted       (unset: always adopted)
-
-After each phase empty workers, and then nodes short of the number to use, are filled by the cheapest moves.
-
-From the paper and its published program: the formulas, both phases, both spreads, the adoption rule. Derived, where no
-public text helps: the plan that a new one is adopted against is that of `even`, which is what Storm would be running;
-tasks in no traffic pair fall to `even`; a worker that exchanges nothing with others goes to the least loaded node that
-admits it; the number of nodes to use is capped at min(K, S), which its formula exceeds for a small beta and few
-nodes; where nodes have unequal slots the workers per node are raised to the least number that seats all workers (the
-paper's machines are equal), and the plan says so.
-
-It looks at CPU and slots. O(P S + M d + S E) for P pairs, M moves of tasks with d neighbours. Raises NoPlanFound when
-no worker or no node admits what is next. `ols-as-shipped` is this with `adds_node_load=False`.
+    workers      before it is capped by tasks and slots; default: the cluster's slots
+    alfa, delta  0..1, tasks per worker and workers per node: 0, the default, is as even as can be
+    beta         0..1, nodes to use: 1, the default, is as many as there are nodes or workers
+    gamma        >= 1, worker load over the mean; unset, there is no limit
+    improvement  0..100 per cent of traffic that the plan must save to be adopted; unset, every plan is
+O(P S + M d + S E) for P pairs, S workers, E tasks, M moves of d neighbours. docs/decisions/0034-published-schedulers.md
 """
 
 from __future__ import annotations
@@ -34,8 +22,8 @@ from penstock.errors import InvalidInput, NoPlanFound
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import SLACK, Options, Placement, Problem
 from penstock.optimise.objective import node_cost
-from penstock.optimise.pairwise import NoBin, PairwisePacking
 from penstock.optimise.place import even
+from penstock.optimise.steps.pairwise import NoBin, PairwisePacking
 
 Pairs = list[tuple[int, int, float]]
 

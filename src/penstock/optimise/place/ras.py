@@ -6,11 +6,8 @@ placed. Racks, and nodes inside each, are ordered once, before anything is place
 descending, the scarcer of its shares of free CPU and memory descending, the mean of the two descending, name); a share
 is of the cluster for a rack and of the rack for a node. Each task goes to the first node that has room for it.
 
-From Storm: all of the above. Derived: tasks already there are 0 for all, because placement starts from an empty
-cluster; where some node's memory is unlimited a share of it means nothing, and CPU alone orders. Storm also fills one
-worker after another by memory; here workers are split by k-way partition, as for every scheduler without its own rule.
-
-O(t n + c log c) for t tasks, n nodes and c components, the inner n in numpy. NoPlanFound when a task fits nowhere.
+O(t n + c log c) for t tasks, n nodes and c components, the inner n in numpy. Raises NoPlanFound when a task fits on no
+node. What is Storm's and what is derived: docs/decisions/0034-published-schedulers.md.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ import numpy as np
 
 from penstock.model.taskgraph import Longs, TaskGraph
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.operators import OperatorLinks
-from penstock.optimise.room import Room
+from penstock.optimise.steps.operator_pairs import OperatorLinks
+from penstock.optimise.steps.room import Room
 
 
 def task_order(graph: TaskGraph) -> list[int]:

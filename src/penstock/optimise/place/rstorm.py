@@ -5,15 +5,10 @@ every component, then the second of every component that has one. Each task goes
 
     distance = sqrt(((cpu - free_cpu) / free_cpu)^2 + ((memory - free_memory) / free_memory)^2 + net^2)
 
-with net 0 on the node of the task before, 0.5 in its rack and 1 elsewhere. The first task has none before it: it starts
-in the rack with most free CPU + memory, at equal network distance from the nodes there (anywhere, if it has no room).
+with net 0 on the node of the task before, 0.5 in its rack and 1 elsewhere. Workers are then split by k-way partition.
 
-Derived, because the paper assumes that every node states both resources and has some left: a term of which nothing is
-free is 0 (only a task that needs nothing fits there); unlimited memory gives the limit of its term, 1; memory counts in
-the choice of the rack only when every node states it; ties go to the first node of the file. Every node has a free slot
-for the topology, since its tasks share workers, so slots exclude none here; workers are then split by k-way partition.
-
-O(t n) for t tasks and n nodes, the inner n in numpy. Raises NoPlanFound when a task fits nowhere.
+O(t n) for t tasks and n nodes, the inner n in numpy. Raises NoPlanFound when a task fits on no node. What is derived,
+because the paper assumes that every node states both resources, is in docs/decisions/0034-published-schedulers.md.
 """
 
 from __future__ import annotations
@@ -22,8 +17,8 @@ import numpy as np
 
 from penstock.model.taskgraph import Floats, Longs, TaskGraph
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.operators import OperatorLinks
-from penstock.optimise.room import Room
+from penstock.optimise.steps.operator_pairs import OperatorLinks
+from penstock.optimise.steps.room import Room
 
 SAME_NODE, SAME_RACK, OTHER_RACK = 0.0, 0.5, 1.0
 

@@ -6,23 +6,7 @@ A pair that is too large for the node is partitioned by its heaviest task pairs 
 with the highest rates into the node (4.4.3). The second level, w = ceil(t / T) workers by k-way partition (4.5), is
 `workers.split_by_kway`. Appendices A, B and C are tests, step by step: `first_level` can record a trace of `Step`s.
 
-What the paper leaves open, and how it is decided here:
-- Fit is `<=`, as 4.4.2 scenario 1 says in words; formula 2's strict `<` would make the paper's own cases infeasible.
-- "At random" among equal nodes: by seed; seed 0 keeps the order of the file, as Appendix C does. "At random" among
-  equal tasks, pairs and groups: the lowest number first, which is what Appendices A and B choose.
-- The weight of a neighbour is the sum of its edges into the sub-graph. A neighbour of which no task fits is passed
-  over for the next; the node is full when it has neighbours and none fits.
-- "The task with the highest rate" (4.4.3) is by its strongest single task pair, as Appendix B reads. Tasks that send
-  nothing to the sub-graph stay out when their group is cut.
-- Scenario 2 with new partners left, none of which fits beside the new task: the pair is passed over. No new partner
-  left ("one group is smaller"): the new task goes alone. What room remains is filled by neighbours, among which are
-  the remainders of the pair itself (Appendix C counts B3 and C2 among them).
-- A pair of which no two tasks fit together gives the first single task, in the order of pairs, that fits.
-- A sub-graph with no unassigned neighbour on a node with room: a new starting point on the same node. Otherwise each
-  lone group would take a node, and the paper's own star layout would not fit its cluster.
-- No pair left: the heaviest group alone; if it must be cut, from its heaviest task down.
-- Nodes used up and tasks left, which happens with unequal loads: nodes with room are selected once more, by room, and
-  filled in the same way. If something is still left it is an error that says how much, never a partial plan.
+What the paper leaves open is decided in docs/decisions/0034-published-schedulers.md.
 """
 
 from __future__ import annotations
@@ -34,8 +18,8 @@ import numpy as np
 from penstock.errors import NoPlanFound
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.simplified_graph import SimplifiedGraph
-from penstock.optimise.task_pairs import partition_pair
+from penstock.optimise.steps.simplified_graph import SimplifiedGraph
+from penstock.optimise.steps.task_pairs import partition_pair
 
 TASKS_NAMED_MAX = 3
 

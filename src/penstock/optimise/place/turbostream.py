@@ -4,28 +4,11 @@ Task consolidation (V.B, Algorithm 1) pairs each task with the unvisited neighbo
 this on the parents, which gives a binary tree. Task assignment (V.C, Algorithm 2) splits the parents in two by a
 breadth-first search from every starting task, keeps the split of least traffic among those that are balanced, and goes
 on with both halves until each has one node. Inside a node tasks go to its workers round-robin, because the paper's
-transport makes traffic there cheap. It balances load and looks at no capacity, so its plan may overload a node; the
-door reports that.
+transport makes traffic there cheap. The method balances load and looks at no capacity, so its plan may overload a
+node; the door reports that.
 
-    task_num_threshold  parents below which consolidation stops. The paper gives no value. Default: 10 per node and at
-                        least 20, so that in the last split, between two nodes, a parent is on average 1/20 of the load,
-                        which is the balance factor: fewer could not be balanced, more leave traffic to chance.
-    balance_factor      0.05
-    kernighan_lin       false; true adds a pass of moves and swaps at each level while un-consolidating, a known
-                        improvement that the paper does not have
-
-Left open, and decided here:
-- The first consolidation always happens; the threshold ends its repetition, as the text reads ("the parent tasks will
-  be consolidated in the same way until"). It also ends when a level pairs nothing. With the default threshold, which is
-  ours, it ends as well before a parent outweighs the smallest node's share of the load: where many tasks talk to few,
-  the few would swallow one more at every level, and no split could balance that.
-- Order of tasks, of neighbours with equal traffic, of neighbours put into the queue, and of "an unvisited task" (line
-  23): by number. A task counts as visited when it enters the queue; otherwise it could be gathered twice.
-- Nodes with different numbers of workers: the target is the first N1 = ceil(N / 2) nodes' share of the worker slots,
-  which is the printed N1 / N when they are equal. A part keeps the N1 nodes that its target was made for.
-- No start gives a split within the balance factor: the best balanced of all, then the one of least traffic.
-- Algorithm 2 tries every starting task, which is quadratic. Above STEPS_MAX steps a split tries starts evenly spaced
-  over the tasks instead, and a note says so.
+Settings: `task_num_threshold` (parents below which consolidation stops), `balance_factor` (0.05) and `kernighan_lin`
+(false). Their meaning and what the paper leaves open are in docs/decisions/0034-published-schedulers.md.
 """
 
 from __future__ import annotations
@@ -40,8 +23,8 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Ints, Longs, TaskGraph
 from penstock.optimise.contract import Options, Placement, Problem
-from penstock.optimise.kernighan_lin import improved
-from penstock.optimise.kway import induced
+from penstock.optimise.steps.kernighan_lin import improved
+from penstock.optimise.steps.kway import induced
 
 BALANCE_FACTOR = 0.05
 PARENTS_PER_NODE = 10

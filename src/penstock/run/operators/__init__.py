@@ -1,1 +1,1 @@
-"""Operators as tasks, one file per family; each is driven by calls alone and holds its state where it can be taken."""
+"""Operators as tasks, one file per family; the machine drives each by calls, and `take_state` gives its state."""

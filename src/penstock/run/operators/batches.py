@@ -1,4 +1,4 @@
-"""Whole batches at a time: a user's batch function, built-in splitting of text, and choice of columns."""
+"""Whole batches at a time: a user's batch function, and built-in splitting of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.run import kernels
+from penstock.run.columns import kernels
 from penstock.run.contract import Outputs, Task
 from penstock.run.operators.convert import conform, shown
 
@@ -58,14 +58,3 @@ class Split(Task):
         pieces = kernels.split_words(batch, self.column, self.into, self.separator, self.keep)
         if pieces.num_rows:
             out.emit(pieces)
-
-
-class Select(Task):
-    """Some of the columns; nothing is copied."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = list(columns)
-
-    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
-        """Choose."""
-        out.emit(batch.select(self.columns))

@@ -1,7 +1,7 @@
 """Between rows of Python and Arrow batches, and between batches and bytes.
 
-Rows are dicts, tuples or anything that reads like a tuple; a schema says what they must become. Whatever does not fit
-is refused with the column, the value and the type, never cast silently to null.
+Rows are dicts, tuples or anything that reads like a tuple; a schema says what they must become. A value that does not
+fit is refused with its column and type instead of becoming null (`test_rows_that_do_not_fit_are_refused`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.run.aggregates import key_of
-from penstock.run.kernels import Row
+from penstock.run.columns.aggregates import key_of
+from penstock.run.columns.kernels import Row
+from penstock.run.transport.wire import open_image, write_image
 
 VALUE_SHOWN_MAX = 80
 _COMPARES_ITSELF = frozenset({str, int, bool, bytes, type(None), datetime, date, timedelta, Decimal})
@@ -30,6 +31,16 @@ def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
         columns = list(zip(*shaped, strict=True)) or [()] * len(schema)
     arrays = [_column(values, field) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def row_bytes(row: Any) -> int:  # noqa: ANN401 - any value
+    """About how many bytes a row takes: exact for text and bytes, also inside lists and dicts; 8 for other values."""
+    kind = type(row)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(row)
+    if kind is dict:
+        return sum(map(row_bytes, row.values()))
+    return sum(map(row_bytes, row)) if kind is tuple or kind is list or kind is Row else 8
 
 
 def _plain_columns(rows: Sequence[object], names: Sequence[str]) -> list[Sequence[object]] | None:
@@ -87,7 +98,7 @@ def _misfit(values: Sequence[object], kind: pa.DataType) -> str:
 
 
 def identity(value: Any) -> Any:  # noqa: ANN401 - any value of a column
-    """A hashable stand-in of a key: the value itself where its type compares as Arrow does, which is most."""
+    """A hashable stand-in for a key: the value itself for most types, which compare in Python as in Arrow."""
     kind = type(value)
     if kind in _COMPARES_ITSELF:
         return value
@@ -146,6 +157,11 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
         return batches[0]
     whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
     return whole[0] if whole else empty(schema)
+
+
+def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy of the rows. A batch that is kept as it is would hold on to the batch it is a slice of, or to its ring."""
+    return open_image(write_image(batch), batch.schema)
 
 
 def empty(schema: pa.Schema) -> pa.RecordBatch:

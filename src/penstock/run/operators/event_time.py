@@ -1,8 +1,14 @@
-"""Event time: watermarks made where the rows are made.
+"""Event time: watermarks made where the rows are made, chained to the task that makes them.
 
-The promise is Spark's: rows may be up to `lateness` behind the newest seen by the same task. It is chained to the
-task that produces the stream, not a task of its own: watermarks then cost no hop, and no task that happens to get no
-rows (behind a local-or-shuffle, say) can hold event time back for everybody.
+The promise is Spark's: rows are at most `lateness` behind the newest row of the same source task. Three kinds of task:
+
+- A source goes by the rows it emits. A source that knows its next rows' times tells exact watermarks itself.
+- A stateless task has a newest time for each input edge, and its time is that of the slowest edge. Each edge must carry
+  the rows of one source task in their order; `flow/lineage.py` refuses event time elsewhere.
+- A stateful task goes by the newest time it has emitted, but stays behind the event time of its input
+  (`test_event_time_behind_state_is_never_ahead_of_its_input`).
+
+Rejected: a separate task for watermarks. It costs a hop, and without rows of its own it would hold all readers back.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import pyarrow as pa
 from penstock.run.contract import (
     BEFORE_TIME_US,
     END_OF_TIME_US,
+    IDLE_US,
     MAIN,
     Build,
     Outputs,
@@ -23,6 +30,7 @@ from penstock.run.contract import (
     Task,
     TaskContext,
 )
+from penstock.run.dataflow import TimeSpec
 from penstock.run.operators.times import column_times
 
 _STATE = "event_time"
@@ -31,11 +39,9 @@ _STATE = "event_time"
 class _Watching:
     """Outputs that pass rows on and remember the newest event time; the inner task's own watermarks stop here."""
 
-    def __init__(self, column: str, lateness_us: int) -> None:
+    def __init__(self, column: str) -> None:
         self.column = column
-        self.lateness_us = lateness_us
         self.newest_us = BEFORE_TIME_US
-        self.told_us = BEFORE_TIME_US
         self.out: Outputs
 
     def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
@@ -46,26 +52,21 @@ class _Watching:
                 self.newest_us = max(self.newest_us, int(np.max(times[valid])))
 
     def watermark(self, time_us: int) -> None:
-        if time_us >= END_OF_TIME_US:
-            self.told_us = time_us
+        if time_us == END_OF_TIME_US:
             self.out.watermark(time_us)
 
     def arrived(self) -> None:
         self.out.arrived()
 
-    def tell(self) -> None:
-        """Pass the watermark on when it has moved."""
-        if self.newest_us - self.lateness_us > self.told_us:
-            self.told_us = self.newest_us - self.lateness_us
-            self.out.watermark(self.told_us)
 
+class _Timed(Task):
+    """A task around another, which does the work."""
 
-class EventTime(Task):
-    """A task whose main output carries watermarks of one of its columns."""
-
-    def __init__(self, inner: Task, column: str, lateness_us: int) -> None:
+    def __init__(self, inner: Task, time: TimeSpec) -> None:
         self.inner = inner
-        self.watching = _Watching(column, lateness_us)
+        self.lateness_us = time.lateness_us
+        self.input_us = BEFORE_TIME_US if time.behind_input else END_OF_TIME_US
+        self.watching = _Watching(time.column)
 
     def open(self, context: TaskContext) -> None:
         """Open the inner task."""
@@ -76,13 +77,6 @@ class EventTime(Task):
         """Rows through the inner task."""
         self.watching.out = out
         self.inner.process(batch, port, self.watching)
-        self.watching.tell()
-
-    def advance(self, watermark_us: int, out: Outputs) -> None:
-        """The inner task may release rows; its watermark counts only at the end of time."""
-        self.watching.out = out
-        self.inner.advance(watermark_us, self.watching)
-        self.watching.tell()
 
     def wake_at(self) -> int | None:
         """As the inner task."""
@@ -92,7 +86,6 @@ class EventTime(Task):
         """As the inner task."""
         self.watching.out = out
         self.inner.wake(now_us, self.watching)
-        self.watching.tell()
 
     def finish(self, out: Outputs) -> None:
         """As the inner task."""
@@ -108,9 +101,66 @@ class EventTime(Task):
         return {**self.inner.take_state(), _STATE: str(self.watching.newest_us).encode()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """Continue; the watermark is told again with the next rows."""
+        """Continue; the next rows send the watermark again."""
         self.watching.newest_us = int(state[_STATE])
         self.inner.put_state({name: data for name, data in state.items() if name != _STATE})
+
+
+class EventTime(_Timed):
+    """A task whose watermark is the newest time that it has emitted, less the lateness."""
+
+    told_us = BEFORE_TIME_US
+    is_idle = False
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Rows through the inner task, then the watermark."""
+        super().process(batch, port, out)
+        self.tell(out)
+
+    def idle(self, out: Outputs) -> None:
+        """Tell readers that event time need not wait for this task."""
+        self.is_idle = True
+        out.watermark(IDLE_US)
+
+    def advance(self, watermark_us: int, out: Outputs) -> None:
+        """Let the inner task release rows; of its own watermarks the end of time alone is passed on."""
+        if self.is_idle:
+            self.is_idle = False
+            out.watermark(self.told_us)
+        self.input_us = max(self.input_us, watermark_us)
+        self.watching.out = out
+        self.inner.advance(watermark_us, self.watching)
+        self.tell(out)
+
+    def wake(self, now_us: int, out: Outputs) -> None:
+        """Let the inner task release rows, then send the watermark."""
+        super().wake(now_us, out)
+        self.tell(out)
+
+    def tell(self, out: Outputs) -> None:
+        """Send the watermark if it has moved."""
+        newest_us = min(self.watching.newest_us, self.input_us)
+        if self.lateness_us is not None and newest_us - self.lateness_us > self.told_us:
+            self.told_us = newest_us - self.lateness_us
+            out.watermark(self.told_us)
+
+
+class EventTimeByInput(_Timed):
+    """A task that tells, after each batch, the event time of the edge that brought it; the machine takes the least."""
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Rows through the inner task; the newest time starts afresh, for one edge's rows say nothing of another's."""
+        self.watching.newest_us = BEFORE_TIME_US
+        super().process(batch, port, out)
+
+    def observed_us(self) -> int | None:
+        """The newest time of what was just emitted, less the lateness."""
+        newest_us = self.watching.newest_us
+        return None if self.lateness_us is None or newest_us == BEFORE_TIME_US else newest_us - self.lateness_us
+
+    def advance(self, watermark_us: int, out: Outputs) -> None:
+        """Pass the slowest edge's time on; the inner task has no state that depends on it."""
+        out.watermark(watermark_us)
 
 
 class SourceEventTime(EventTime, SourceTask):
@@ -122,8 +172,12 @@ class SourceEventTime(EventTime, SourceTask):
         """Ask the inner source."""
         self.watching.out = out
         polled = self.inner.poll(now_us, self.watching)
-        self.watching.tell()
+        self.tell(out)
         return polled
+
+    def due_us(self) -> int | None:
+        """As the inner source."""
+        return self.inner.due_us()
 
     def stop(self) -> None:
         """Drain the inner source."""
@@ -131,8 +185,9 @@ class SourceEventTime(EventTime, SourceTask):
         self.inner.stop()
 
 
-def with_event_time(build: Build, column: str, lateness_us: int) -> Task:
-    """The factory's task with event time; a factory itself once the arguments are bound."""
+def with_event_time(build: Build, time: TimeSpec) -> Task:
+    """The factory's task with event time; bind both arguments, and this is the factory."""
     inner = build()
-    kind = SourceEventTime if isinstance(inner, SourceTask) else EventTime
-    return kind(inner, column, lateness_us)
+    if isinstance(inner, SourceTask):
+        return inner if inner.tells_time(time.column) else SourceEventTime(inner, time)
+    return EventTimeByInput(inner, time) if time.by_input else EventTime(inner, time)

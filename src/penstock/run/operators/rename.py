@@ -1,4 +1,4 @@
-"""Columns under other names: the same arrays under another schema, so it costs nothing per row."""
+"""Columns under other names: the same arrays under another schema, at no cost per row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Row functions as tasks: map, filter, flat_map.
 
-A function that raises ends the job, or with `quarantine` sends its row to the errors output: the input columns, then
-one column with the exception's type and message. The loop over rows is the core's; nothing here touches a row.
+A function that raises ends the job; with `quarantine`, its row goes to the errors output instead: the input columns,
+then one column with the exception's type and message. The loop over rows is in the core.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.run import kernels
+from penstock.run.columns import kernels
+from penstock.run.columns.kernels import Row, RowFault
 from penstock.run.contract import ERRORS, Outputs, Task
-from penstock.run.kernels import Row, RowFault
 
 ERROR_COLUMN = "error"
 
@@ -33,7 +33,7 @@ def errors_schema(schema: pa.Schema) -> pa.Schema:
 
 
 class RowTask(Task):
-    """What the three have in common: where failing rows go."""
+    """The shared part of the three: where failing rows go."""
 
     def __init__(self, *, quarantine: bool = False) -> None:
         self.quarantine = quarantine
@@ -69,7 +69,7 @@ class MapRows(RowTask):
 
 
 class FilterRows(RowTask):
-    """The rows for which the function says something true."""
+    """The rows for which the function returns something true."""
 
     def __init__(self, function: FilterFunction, *, quarantine: bool = False) -> None:
         super().__init__(quarantine=quarantine)

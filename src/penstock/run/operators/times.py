@@ -6,8 +6,8 @@
     [20, 10, 0]
 
 A window is half open, [start, start + size), and starts at multiples of its slide since 1970-01-01 UTC, as Spark's
-do; so two operators with the same window agree on its bounds without talking. Rejected: windows that begin with the
-first row, which differ from task to task.
+do. So two operators with equal windows agree on the bounds by themselves. Rejected: windows that begin with the first
+row, which differ from task to task.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 
@@ -43,6 +41,11 @@ UNITS_US = {
 }
 DURATION_US_MAX = 3650 * UNITS_US["day"]
 PANES_MAX = 1_000  # windows that one row may belong to
+# The years 1 to 9999, and on either side as much as a window may reach beyond them.
+TIME_US_MIN = -62_135_596_800_000_000 - DURATION_US_MAX
+TIME_US_MAX = 253_402_300_799_999_999 + DURATION_US_MAX
+_INT64 = np.iinfo(np.int64)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -101,15 +104,27 @@ def moment_of(at_us: int) -> datetime:
 
 
 def column_times(batch: pa.RecordBatch, column: str) -> tuple[Int64Array, BoolArray]:
-    """The column as microseconds, and which of them are not null."""
+    """The column as microseconds, and which of them are times: neither null nor far outside the calendar.
+
+    Arrow holds times far beyond the years 1 to 9999. Window bounds cannot be written there, and the marks for the end
+    of time lie before some of them. So a row with a time that far away counts as a row without a time, which is late.
+    """
     array = batch.column(batch.schema.get_field_index(column))
-    kind: Any = array.type
-    if kind.unit != "us":
-        array = pc.cast(array, pa.timestamp("us", tz=kind.tz), safe=False)
+    per_second = _PER_SECOND[array.type.unit]
     whole = array.view(pa.int64())
-    if whole.null_count == 0:
-        return whole.to_numpy(zero_copy_only=False), np.ones(len(whole), dtype=np.bool_)
-    return whole.fill_null(0).to_numpy(zero_copy_only=False), whole.is_valid().to_numpy(zero_copy_only=False)
+    known = whole.null_count == 0
+    raw = (whole if known else whole.fill_null(0)).to_numpy(zero_copy_only=False)
+    valid = np.ones(len(raw), dtype=np.bool_) if known else whole.is_valid().to_numpy(zero_copy_only=False)
+    first = max(TIME_US_MIN * per_second // 1_000_000, _INT64.min)  # in the column's unit: scaling could overflow
+    last = min(TIME_US_MAX * per_second // 1_000_000, _INT64.max)
+    if len(raw) and (raw.min() < first or raw.max() > last):
+        valid = valid & (raw >= first) & (raw <= last)
+        raw = np.where(valid, raw, 0)
+    if per_second > 1_000_000:
+        raw = np.floor_divide(raw, per_second // 1_000_000)
+    elif per_second < 1_000_000:
+        raw = raw * (1_000_000 // per_second)
+    return raw, valid
 
 
 def window_type(kind: pa.DataType) -> pa.DataType:
@@ -119,7 +134,7 @@ def window_type(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of one size that start every `slide_us`; `time` None means event time where the stream has one."""
+    """Windows of one size that start every `slide_us`; `time` None means event time if the stream has it."""
 
     size_us: int
     slide_us: int
@@ -127,7 +142,7 @@ class Window:
 
     @property
     def copies(self) -> int:
-        """Windows that one row belongs to, at most."""
+        """The most windows that one row can belong to."""
         return -(-self.size_us // self.slide_us)
 
     def starts_of(self, at_us: int) -> list[int]:
@@ -143,3 +158,7 @@ class Window:
     def first_open(self, watermark_us: int) -> int:
         """The start of the earliest window that rows at or after the watermark can still belong to."""
         return (watermark_us - self.size_us) // self.slide_us * self.slide_us + self.slide_us
+
+    def late_before(self, watermark_us: int) -> int:
+        """Rows before this time miss a window that has closed; other windows of theirs may still be open."""
+        return self.first_open(watermark_us) - self.slide_us + self.size_us

@@ -70,9 +70,9 @@ class Balancer:
         return {replica: function.values() for replica, function in self._functions.items()}
 
     def _follow_members(self, replicas: Sequence[int]) -> None:
-        """Replicas that are new start without weight and with what the others know; those that are gone are forgotten.
+        """New replicas start without weight and with what the others know; replicas that have gone are forgotten.
 
-        The paper has nobody join. With an empty function, of which nothing says that it ever blocks, a newcomer would
+        In the paper no replica joins. With an empty function, which says nothing of blocking, a newcomer would
         get nearly everything at once.
         """
         present = [self._functions[r] for r in replicas if r in self._functions]

@@ -1,11 +1,5 @@
 """Blocking rate: the share of its time for which the splitter waits for each connection (paper, section 3).
 
-    >>> rate = BlockingRate(smoothing=1.0)
-    >>> rate.observe(1.0, (7, 8), (0.25, 0.0))
-    (0.25, 0.0)
-    >>> rate.observe(3.0, (7, 8), (0.75, 0.5))
-    (0.25, 0.25)
-
 Transports count cumulative time and may start again from zero, so the rate is the first difference over the time
 between two samples, smoothed by an exponential mean. A mean over several seconds would mix what was seen at the old
 weight into the new weight's point, so the balancer forgets it whenever a weight moves (`forget`).
@@ -21,7 +15,14 @@ SMOOTHING = 0.5  # weight of the newest difference
 
 
 class BlockingRate:
-    """Cumulative blocking times in, smoothed rates out, for replicas that may come and go."""
+    """Cumulative blocking times in, smoothed rates out, for replicas that may come and go.
+
+    >>> rate = BlockingRate(smoothing=1.0)
+    >>> rate.observe(1.0, (7, 8), (0.25, 0.0))
+    (0.25, 0.0)
+    >>> rate.observe(3.0, (7, 8), (0.75, 0.5))
+    (0.25, 0.25)
+    """
 
     def __init__(self, smoothing: float = SMOOTHING) -> None:
         if not 0 < smoothing <= 1:
@@ -65,7 +66,7 @@ class BlockingMeter:
         self._since_s = 0.0
 
     def wait(self, replica: int, now_s: float) -> None:
-        """The splitter cannot go on before this replica has room; asking again only moves the clock."""
+        """The splitter cannot go on before this replica has room; a second call moves the clock and nothing else."""
         self.go_on(now_s)
         self._waiting_for, self._since_s = replica, now_s
 

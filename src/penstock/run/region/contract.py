@@ -16,9 +16,9 @@ from typing import Literal, Protocol
 from penstock.errors import InvalidInput
 
 UNITS = 1000  # R: weights are whole thousandths, so all weights of a region add up to this
-REPLICAS_MAX = UNITS  # with more replicas than units some would never get a row
+REPLICAS_MAX = UNITS  # with more replicas than units some would get no row
 
-# Who gets the next slice: its turn by weight, its turn unless that connection is full, or the emptiest of a few.
+# Which replica gets the next slice: by turns, by turns but past full connections, or the emptiest of a few.
 Routing = Literal["turns", "reroute", "rebalance"]
 Weights = tuple[int, ...]
 
@@ -31,7 +31,7 @@ class Sample:
     replicas: tuple[int, ...]  # names that stay with a replica for as long as it lives
     blocked_s: tuple[float, ...]  # how long the splitter has waited for each connection
     sent: tuple[float, ...]  # rows that each has taken: sent, or worked off where that is known; not the paper's
-    took_s: tuple[float, ...] = ()  # how long each had those that it worked off; empty where nobody knows
+    took_s: tuple[float, ...] = ()  # how long each had the rows that it worked off; empty where that is not known
 
     def __post_init__(self) -> None:
         took = self.took_s or self.sent
@@ -74,7 +74,7 @@ def even_weights(count: int) -> Weights:
 
 
 def checked_count(count: int) -> int:
-    """The number of replicas, or InvalidInput when a region cannot have so many."""
+    """The number of replicas, or InvalidInput when a region cannot have it."""
     if not 1 <= count <= REPLICAS_MAX:
         msg = f"a parallel region has {count} replicas; it must have 1 to {REPLICAS_MAX}"
         raise InvalidInput(msg)

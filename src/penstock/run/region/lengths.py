@@ -1,18 +1,13 @@
 """How long slices are: for each replica, what it works off in SLICE_SECONDS, up to a whole batch.
 
-    >>> lengths = SliceLengths((0, 1), rows_max=4096)
-    >>> lengths.observe(0, {0: 0, 1: 0}), lengths.observe(20_000, {0: 4, 1: 1})
-    (False, True)
-    >>> lengths.rows  # 200 rows a second, and 50
-    {0: 4, 1: 1}
-
 Where rows take microseconds a slice is a batch, and splitting costs little. Where they take milliseconds slices are
 short, and the replicas' queues, which hold a fixed number of slices, are as long in time for a slow replica as for a
 fast one: they fill soon after a replica gets more than it can do, and a probe that fails costs tenths of a second.
 
-First slices are one row long, and grow only by what the replica itself has shown: of a replica that is a hundred times
-slower than thought, every row too many is waited for in order. Lengths in proportion to weights, as in the simulation,
-give the slow replica a long queue whenever its weight is raised.
+First slices are one row long, and grow by what the replica itself has shown
+(`test_slices_grow_to_what_a_replica_works_off_and_no_faster`): where a replica is a hundred times slower than thought,
+the region waits in order for every row too many. Rejected for the engine: lengths in proportion to weights, as in the
+simulation, which give a slow replica a long queue whenever its weight is raised.
 """
 
 from __future__ import annotations
@@ -26,7 +21,14 @@ GROWTH_MAX = 8  # times that slices may become longer at once
 
 
 class SliceLengths:
-    """Rows of the next slices of each replica, from what each has worked off."""
+    """Rows of the next slices of each replica, from what each has worked off.
+
+    >>> lengths = SliceLengths((0, 1), rows_max=4096)
+    >>> lengths.observe(0, {0: 0, 1: 0}), lengths.observe(20_000, {0: 4, 1: 1})
+    (False, True)
+    >>> lengths.rows  # 200 rows a second, and 50
+    {0: 4, 1: 1}
+    """
 
     def __init__(self, replicas: Sequence[int], rows_max: int) -> None:
         self.rows = dict.fromkeys(replicas, 1)

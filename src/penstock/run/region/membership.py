@@ -1,21 +1,14 @@
-"""Who takes part in a region: replicas that join and leave while it runs, and their meters since they joined.
+"""Membership of a region: replicas that join and leave while it runs, and their meters since they joined.
 
-    >>> members = Membership(most=3, active=1)
-    >>> members.ask(2)
-    >>> members.follow([(9.0, 500.0, 8.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
-    True
-    >>> members.sample(1.0, [(9.5, 600.0, 9.0), (0.25, 40.0, 0.5), (0.0, 0.0, 0.0)])
-    Sample(time_s=1.0, replicas=(0, 1), blocked_s=(9.5, 0.25), sent=(600.0, 40.0), took_s=(9.0, 0.5))
+A region is built with the most replicas that it may ever have, and the first ones are active. The others are tasks like
+any, with connections and a window, that get watermarks and the end and no rows. So joining and leaving are a change of
+weights between two slices: numbers go on, a replica that leaves works off what it has, and the merger, which knows
+numbers and not replicas, needs no notice. Rejected: starting tasks in a running job, because a job has no slots but
+those that it was given at the start.
 
-A region is built with the most replicas that it may ever have, and the first so many of them are active. The others
-are tasks like any, with connections and a window, that get watermarks and the end and no rows. So joining and leaving
-are a change of weights between two slices: numbers go on, a replica that leaves works off what it has, and the merger,
-which knows numbers and not replicas, needs no notice. Rejected: starting tasks in a running job, for which Spark's
-barrier stage has no slots that it has not given out at the start, and whose workers would have to connect to others
-that do not listen any more.
-
-The last to join is the first to leave, so that a number says who is active. A replica that comes back is new to the
-policies, whose meters are cumulative: it is shown what was counted since it came back.
+The last to join is the first to leave, so that a number says which replicas are active. A replica that comes back is
+new to the policies: its cumulative meters are shown from when it came back
+(`test_who_comes_back_is_shown_what_was_counted_since`).
 """
 
 from __future__ import annotations
@@ -30,7 +23,15 @@ SCALE = "scale"  # what the driver says: `scale COUNT REGION`
 
 
 class Membership:
-    """The active replicas of one region, of those that were built."""
+    """The active replicas of one region, of those that were built.
+
+    >>> members = Membership(most=3, active=1)
+    >>> members.ask(2)
+    >>> members.follow([(9.0, 500.0, 8.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
+    True
+    >>> members.sample(1.0, [(9.5, 600.0, 9.0), (0.25, 40.0, 0.5), (0.0, 0.0, 0.0)])
+    Sample(time_s=1.0, replicas=(0, 1), blocked_s=(9.5, 0.25), sent=(600.0, 40.0), took_s=(9.0, 0.5))
+    """
 
     def __init__(self, most: int, active: int) -> None:
         self.most = most
@@ -40,18 +41,18 @@ class Membership:
 
     @property
     def changes(self) -> bool:
-        """Whether somebody is to join or leave."""
+        """Whether a replica is to join or leave."""
         return self._wanted != len(self.names)
 
     def ask(self, count: int) -> None:
-        """So many are to be active from the next `follow` on."""
+        """Set how many are to be active from the next `follow` on."""
         if not 1 <= count <= self.most:
             msg = f"a region of at most {self.most} replicas was asked for {count}; its driver should have refused that"
             raise InternalError(msg)
         self._wanted = count
 
     def follow(self, meters: Sequence[Meters]) -> bool:
-        """Let those who were asked for join or leave, given every replica's meters; whether anybody did."""
+        """Let replicas join or leave as asked, given every replica's meters; whether one did."""
         if not self.changes:
             return False
         for joining in range(len(self.names), self._wanted):
@@ -60,13 +61,13 @@ class Membership:
         return True
 
     def sample(self, time_s: float, meters: Sequence[Meters]) -> Sample:
-        """Every replica's meters as a sample of those who take part."""
+        """A sample of the active replicas, from every replica's meters."""
         since = [tuple(now - then for now, then in zip(meters[r], self._base[r], strict=True)) for r in self.names]
         return Sample(time_s, self.names, *zip(*since, strict=True))
 
 
 def scale_command(region: str, replicas: int) -> str:
-    """The word by which a driver asks a region for so many replicas; the name comes last, as it may be any text."""
+    """The command by which a driver asks a region for replicas; the name comes last, as it may be any text."""
     return f"{SCALE} {replicas} {region}"
 
 

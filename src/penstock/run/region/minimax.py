@@ -8,7 +8,7 @@ Fox's greedy: start from the lower bounds and give one unit at a time to the con
 one unit more. For non-decreasing functions that is optimal. A heap makes it O(N + R log N). The faster schemes that the
 paper names (Galil and Megiddo, Frederickson and Johnson) are not worth their code: a thousand units over 64 connections
 take about a millisecond. Ties go to the connection with fewer units, then to the first, so that members of a cluster,
-who share one function, end within one unit of each other.
+which share one function, end within one unit of each other (`test_ties_are_shared_evenly`).
 """
 
 from __future__ import annotations

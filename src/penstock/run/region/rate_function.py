@@ -1,24 +1,13 @@
 """Rate functions: how much a connection would block at every weight (paper, section 5.1).
 
-    >>> function = RateFunction()
-    >>> function.observe(500, 0.4)
-    >>> [round(float(value), 3) for value in function.values()[[0, 250, 500, 1000]]]
-    [0.0, 0.2, 0.4, 0.8]
-
 Three steps, as printed: new data is smoothed into the raw points; the raw points are forced into non-decreasing order
 by monotone regression (pool adjacent violators); the rest of the domain is filled by straight lines. (0, 0) is assumed.
 
-Where the paper is silent, this was decided, by which reading reproduces its figures (docs/decisions/0016-balance.md):
-
-- An interval without blocking is data as well: it says 0 at the current weight. The draftees' zeros are misleading at
-  first, but only they tell equal replicas that they have room, so without them equal replicas do not end even.
-- Smoothing into a point is an exponential mean. In the regression a point counts for as many samples as are in it, and
-  decay takes from that as it takes from the value: what has decayed away must not drag down what is seen now.
-- Beyond the last point the last line goes on.
-- Delta, which the paper mentions only in section 5.3 as "the value we introduce when we need to force monotonicity", is
-  the least rise of the function from one unit to the next: with it a function rises to R * delta at least, and that
-  is what makes alpha = log R / |log(R delta)| put weights and rates on one scale. It also spreads weight evenly among
-  connections of which nothing is known.
+Where the paper is silent, the reading that reproduces its figures was taken (docs/decisions/0016-balance.md): an
+interval without blocking is data, 0 at the current weight; a point counts for as many samples as are in it, and decay
+takes from both; beyond the last point the last line goes on. Delta (section 5.3) is the least rise of the function from
+one unit to the next: it makes alpha = log R / |log(R delta)| put weights and rates on one scale, and it spreads weight
+evenly among connections of which nothing is known.
 """
 
 from __future__ import annotations
@@ -40,7 +29,13 @@ COUNT_MIN = 1e-6  # a point that has decayed below this is no knowledge any more
 
 
 class RateFunction:
-    """What is known of one connection."""
+    """What is known of one connection.
+
+    >>> function = RateFunction()
+    >>> function.observe(500, 0.4)
+    >>> [round(float(value), 3) for value in function.values()[[0, 250, 500, 1000]]]
+    [0.0, 0.2, 0.4, 0.8]
+    """
 
     def __init__(self, smoothing: float = POINT_SMOOTHING) -> None:
         self._smoothing = smoothing

@@ -1,17 +1,12 @@
 """Sharing: whose turn is next. Weighted shares as smooth as whole rows allow, for slices of any size.
 
-    >>> sharing = Sharing((7, 8, 9))
-    >>> sharing.weigh((500, 250, 250))
-    >>> [sharing.take(1) for _ in range(8)]
-    [7, 8, 9, 7, 7, 8, 9, 7]
-
 Stride scheduling: a replica is due again after rows / weight of virtual time, and the one that is due first gets the
 next slice. It counts rows, not slices, so shares hold whatever the sizes of the slices; within any stretch a replica's
 rows differ from its share by about one slice. A change of weights keeps how far each replica has come on its way to
 its next turn: starting afresh with every decision would starve a replica whose turn comes less than once a second.
-Rejected: a table of R turns (exact only for equal slices) and random choice (bursts fill the slow replica's buffer).
+Rejected: a table of R turns (inexact for unequal slices) and random choice (bursts fill the slow replica's buffer).
 
-Routing by queues (`reroute`, `rebalance`) only asks for a different replica when its turn comes.
+Routing by queues (`reroute`, `rebalance`) asks for a different replica when the turn of one has come.
 """
 
 from __future__ import annotations
@@ -26,7 +21,13 @@ Queued = Callable[[int], tuple[float, bool]]  # a replica's queue, and whether i
 
 
 class Sharing:
-    """Which replica gets the next rows."""
+    """Which replica gets the next rows.
+
+    >>> sharing = Sharing((7, 8, 9))
+    >>> sharing.retarget((7, 8, 9), (500, 250, 250))
+    >>> [sharing.take(1) for _ in range(8)]
+    [7, 8, 9, 7, 7, 8, 9, 7]
+    """
 
     def __init__(self, replicas: Sequence[int], routing: Routing = "turns") -> None:
         self._routing = routing
@@ -40,10 +41,6 @@ class Sharing:
     def weights(self) -> dict[int, int]:
         """The weight of each replica."""
         return dict(self._weights)
-
-    def weigh(self, weights: Sequence[int]) -> None:
-        """New weights for the same replicas, in order."""
-        self.retarget(tuple(self._weights), weights)
 
     def retarget(self, replicas: Sequence[int], weights: Sequence[int]) -> None:
         """Other replicas, or other weights, from the next slice on."""
@@ -67,7 +64,7 @@ class Sharing:
         return self._heap[0][1]
 
     def take(self, rows: int, queued: Queued | None = None) -> int:
-        """The replica that gets the next so many rows; its turn moves on by as many."""
+        """The replica that gets the next `rows` rows; its turn moves on by as many."""
         replica = self.peek()
         if queued is not None and self._routing != "turns":
             replica = self._by_queue(replica, queued)
@@ -88,10 +85,3 @@ class Sharing:
             return next((replica for replica in turn if not queued(replica)[1]), first)
         choices = turn[:REBALANCE_CHOICES]
         return min(choices, key=lambda replica: queued(replica)[0])
-
-
-def turns(weights: Sequence[int]) -> list[int]:
-    """Positions of the replicas in the order of their next UNITS single rows, after which the order repeats."""
-    sharing = Sharing(range(len(weights)))
-    sharing.retarget(range(len(weights)), weights)
-    return [sharing.take(1) for _ in range(UNITS)]

@@ -1,28 +1,39 @@
 """The splitter and merger of a parallel region as tasks of the engine.
 
 The splitter cuts while it sends: a slice is cut when the one before it has gone, so new weights count at once, and it
-waits for the connection of that slice alone. Whom the wait is charged to is asked again with every credit that comes.
-In an ordered region it is the laggard, in an unordered one the full connection (docs/decisions/0016-balance.md).
+waits for the connection of that slice alone. With every credit that comes it asks again which replica the wait is
+charged to: the laggard in an ordered region, the full connection in an unordered one (docs/decisions/0016-balance.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.run.contract import MAIN, Outputs, Task, TaskContext
-from penstock.run.machine import Machine
-from penstock.run.outputs import Carrier, OutStream, TaskOutputs
+from penstock.run.engine.outputs import Carrier, OutStream, Packet, TaskOutputs
 from penstock.run.region.blocking_rate import BlockingMeter
 from penstock.run.region.contract import Decision, Policy
 from penstock.run.region.lengths import SliceLengths
 from penstock.run.region.membership import Membership
 from penstock.run.region.order import Slice, Splitter
 
-Send = Callable[[int, int, int, tuple[pa.RecordBatch, ...], int], int]  # task, edge, sequence, batches, origin: size
+
+class Connections(Protocol):
+    """What a splitter asks the machine about its outputs, and tells it."""
+
+    def has_room(self, edge: int) -> bool:
+        """Whether an output is below its window."""
+
+    def outstanding(self, edge: int) -> int:
+        """Bytes of an output whose credit has not come back."""
+
+    def wants_edge(self, task: int, edge: int | None) -> None:
+        """The task holds data for this output; None: for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +52,18 @@ class SplitterSettings:
 class SplitterOutputs(TaskOutputs):
     """A splitter's connections, by replica."""
 
-    __slots__ = ("_clock", "_edges", "_machine", "_send")
+    __slots__ = ("_clock", "_connections", "_edges")
 
     def __init__(
         self,
         carrier: Carrier,
         task: int,
         streams: dict[str, list[OutStream]],
-        machine: Machine,
-        send: Send,
+        connections: Connections,
         clock: Callable[[], int],
     ) -> None:
         super().__init__(carrier, task, streams)
-        self._machine, self._send, self._clock = machine, send, clock
+        self._connections, self._clock = connections, clock
         self._edges = streams[MAIN][0].edges
 
     def now_us(self) -> int:
@@ -62,24 +72,25 @@ class SplitterOutputs(TaskOutputs):
 
     def has_room(self, replica: int) -> bool:
         """Whether a connection may be sent to."""
-        return self._machine.has_room(self._edges[replica])
+        return self._connections.has_room(self._edges[replica])
 
     def outstanding(self, replica: int) -> int:
         """What a replica has not worked off, as its window counts it."""
-        return self._machine.outstanding(self._edges[replica])
+        return self._connections.outstanding(self._edges[replica])
 
     def send(self, replica: int, sequence: int, batch: pa.RecordBatch) -> int:
         """Send a slice; what its window counts it for."""
         self.emitted += batch.num_rows
-        return self._send(self._task, self._edges[replica], sequence, (batch,), self.origin_ns)
+        parts = (Packet(batch, self.origin_ns),)
+        return self._carrier.push_slice(self._task, self._edges[replica], sequence, parts)
 
     def send_empty(self, replica: int, sequence: int) -> None:
         """Send a slice without rows."""
-        self._send(self._task, self._edges[replica], sequence, (), self.origin_ns)
+        self._carrier.push_slice(self._task, self._edges[replica], sequence, ())
 
     def want(self, replica: int | None) -> None:
         """The next slice is for this replica; None: there is none."""
-        self._machine.wants_edge(self._task, None if replica is None else self._edges[replica])
+        self._connections.wants_edge(self._task, None if replica is None else self._edges[replica])
 
 
 class SplitterTask(Task):
@@ -118,7 +129,7 @@ class SplitterTask(Task):
         self._send(_splitter_outputs(out))
 
     def wake_at(self) -> int | None:
-        """When the next sample is due; the first call only starts the clock."""
+        """When the next sample is due; the first call starts the clock."""
         return self._sample_at_us
 
     def wake(self, now_us: int, out: Outputs) -> None:
@@ -138,7 +149,7 @@ class SplitterTask(Task):
                 outputs.send_empty(piece.replica, piece.sequence)
 
     def scale(self, region: str, replicas: int) -> None:
-        """Let so many replicas take part from the next sample on, if it is this region that is meant."""
+        """Set how many replicas take part from the next sample on, if this region is meant."""
         if region == self._settings.region:
             self._members.ask(replicas)
 
@@ -179,7 +190,7 @@ class SplitterTask(Task):
         self._slice = None
 
     def _note_credit(self, out: SplitterOutputs, now_us: int) -> None:
-        for replica in self._all:  # those that have left still work off what they have
+        for replica in self._all:  # replicas that have left still work off what they have
             left = out.outstanding(replica)
             if left < self._outstanding[replica]:
                 self._splitter.taken(replica, self._outstanding[replica] - left, now_us)
@@ -211,7 +222,7 @@ class SplitterTask(Task):
         if time_s <= self._sampled_s or (seen == self._sampled and not self._members.changes):
             return
         self._sampled, self._sampled_s = seen, time_s
-        # What was worked off instead of what was sent: rows that only fill a queue say nothing of a replica's speed.
+        # What was worked off instead of what was sent: rows that fill a queue say nothing of a replica's speed.
         took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
         meters = list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))
         self._members.follow(meters)
@@ -231,7 +242,7 @@ class SplitterTask(Task):
 
 
 class MergerTask(Task):
-    """The end of an ordered region: the loop gives it slices in order, so it only passes them on."""
+    """The end of an ordered region: slices reach it in order (`TaskLayout.merges`), and it passes them on."""
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Pass on."""

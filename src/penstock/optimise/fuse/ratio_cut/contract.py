@@ -1,8 +1,8 @@
 """The one signature of minimum-ratio cuts, their answer, and the registry of methods.
 
-A method sees only graphs on which the question is open: connected by streams that weigh something, with a cut of finite
-ratio. The rest is answered here: what streams do not connect is parted for nothing, and where no cut can part weight
-every ratio is infinite.
+A method is asked about graphs on which the question is open: connected by streams that weigh something, with a cut of
+finite ratio. The rest is answered here: what streams do not connect is parted for nothing, and where no cut can part
+weight every ratio is infinite.
 Rejected: the ratio cut / (w(S) * w(V - S)) that the flow relaxes. It differs from equation (2) by a factor between 1
 and 2 that depends on the cut, so its best cut is not the paper's; flow methods search with it and judge with (2).
 """

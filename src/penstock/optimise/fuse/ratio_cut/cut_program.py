@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints
+from penstock.optimise.exact.master import RESOLUTION, quiet_highs, run_confirmed
 from penstock.optimise.fuse.ratio_cut.cut_graph import CutGraph, Side
-from penstock.optimise.master import RESOLUTION, quiet_highs, run_confirmed
 
 if TYPE_CHECKING:
     from highspy import Highs
@@ -52,7 +52,7 @@ def best_set(
 
 
 def _bound(highs: Highs) -> float:
-    """What the run proved about all values: at most 0, because only better sets than the known one were looked for."""
+    """What the run proved about all values: at most 0, because it looked for better sets than the known one."""
     import highspy
 
     status, info = highs.getModelStatus(), highs.getInfo()
@@ -113,7 +113,7 @@ def _add_rows(highs: Highs, lower: float, upper: float, *terms: tuple[Ints, floa
 
 
 def _start_from(highs: Highs, graph: CutGraph, known: Side, limits: Range) -> None:
-    """Hand over the known cut where it is in the range: its value is 0, and only better sets are looked for."""
+    """Hand over the known cut where it is in the range: its value is 0, and better sets are looked for."""
     import highspy
 
     lighter = known if graph.weight[known].sum() <= graph.weight[~known].sum() else ~known

@@ -1,11 +1,11 @@
 """Garg and Koenemann's multicommodity flow: the relaxation of the minimum-ratio cut, within a stated epsilon.
 
 COLA (paper 004, section 2.2) routes a demand of w_u * w_v between every pair of vertices and minimises the largest
-congestion. The work is native (`core/concurrent_flow.cpp`, where the algorithm is described); here is what it means.
+congestion. The work is native (`core/search/cut/concurrent_flow.cpp` describes the algorithm); here is what it means.
 
 A flow that carries the part t of all demand proves that every cut S has cut(S) >= t * w(S) * w(V - S). The heavier side
-weighs at least half of the total W, so cut(S) / lighter side >= t * W / 2: the bound on equation (2). This half is lost
-on balanced cuts only in part and on uneven ones almost wholly, whatever the accuracy of the flow.
+weighs at least half of the total W, so cut(S) / lighter side >= t * W / 2: the bound on equation (2). A part of this
+half is lost on balanced cuts, and nearly all of it on uneven ones, whatever the accuracy of the flow.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Relaxation:
     """Lengths that nearly attain the flow's bound, what it proves, and the best cut met on the way."""
 
     length: Floats
-    throughput: float  # every cut has at least so much weight for each unit of demand that it parts
+    throughput: float  # every cut has at least this weight for each unit of demand that it parts
     upper: float  # no flow carries more
     phases: int
     side: Side | None
 
 
 def relax(graph: CutGraph, options: CutOptions) -> Relaxation:
-    """The flow of a connected graph; the deadline may leave a larger gap than epsilon, never a false bound."""
+    """The flow of a connected graph; the deadline may leave a larger gap than epsilon, but the bound stays true."""
     sweep_every = max(SWEEP_EVERY, graph.size // VERTICES_PER_SWEEP)
     length, throughput, upper, phases, side, _ = graph.native.flow(
         options.epsilon, phases_max(graph), sweep_every, options.deadline.remaining

@@ -1,7 +1,7 @@
 """Leighton and Rao's cut, as COLA uses it: flow lengths by Garg and Koenemann, rounded by growing balls and regions.
 
-Paper 004, section 2.2, references [24] and [25]; the rounding is native (`core/balls.cpp`). Leighton and Rao prove a
-factor of O(log n); looking at every ball instead of the one in the proof is what makes it near the optimum in practice.
+Paper 004, section 2.2, references [24] and [25]; the rounding is native (`core/search/cut/balls.cpp`). Leighton and Rao
+prove a factor of O(log n). In practice it comes near the optimum, because every ball is looked at and not one alone.
 """
 
 from __future__ import annotations

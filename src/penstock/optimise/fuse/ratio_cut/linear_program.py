@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Ints, Longs
+from penstock.optimise.exact.master import limit_time, quiet_highs
 from penstock.optimise.fuse.ratio_cut.contract import CutOptions, Found
 from penstock.optimise.fuse.ratio_cut.cut_graph import CutGraph, Side
 from penstock.optimise.fuse.ratio_cut.garg_konemann import ratio_bound, relax
 from penstock.optimise.fuse.ratio_cut.leighton_rao import best_of, round_lengths
-from penstock.optimise.master import limit_time, quiet_highs
 
 if TYPE_CHECKING:
     from highspy import Highs

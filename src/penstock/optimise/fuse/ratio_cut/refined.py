@@ -1,7 +1,8 @@
 """Leighton and Rao's cut, refined by annealing: ours, not the paper's, and the start of every proof.
 
-Annealing is native (`core/anneal_cut.cpp`), seeded, and never worse than where it starts. It makes up for an inaccurate
-flow at a fraction of the flow's time: with epsilon 0.3 the cuts are as good as with 0.1, only the bound is weaker.
+Annealing is native (`core/search/cut/anneal_cut.cpp`), seeded, and never worse than its start
+(`test_annealing_is_never_worse_than_its_start`). It makes up for an inaccurate flow at a fraction of the flow's time:
+with epsilon 0.3 the cuts are as good as with 0.1, and the bound is weaker.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """The exact sparsest cut: Dinkelbach's method over minimum cuts with a knapsack, from a cut that is good already.
 
-For a ratio r, some cut has a smaller one exactly when a set S of at most half of the weight has
-cut(S) - r * gain(S) < 0; the smallest such value names a better cut, whose ratio is the next r (Dinkelbach 1967). From
-the refined cut one round mostly proves that there is none. `cut_program.py` has the integer program of a round.
-
-What makes it small is the flow's bound t: every cut has cut(S) >= t * w(S) * w(V - S), so a cut of a smaller ratio
-than r must weigh more than W - r / t on its lighter side. HiGHS then needs tens of nodes, not tens of thousands.
-Where that leaves very light sides possible, weights are gone through in ranges of a factor each, since a solver that
-resolves half of the weight does not resolve a thousandth of it.
-Rejected: a Lagrangian for the weight with plain minimum cuts below it. Without fixed ends its bound is the trivial one.
+Some cut has a smaller ratio than r exactly when a set S of at most half of the weight has cut(S) - r * gain(S) < 0. The
+smallest value names a better cut, whose ratio is the next r (Dinkelbach 1967). `cut_program.py` has the integer
+program of a round. The flow's bound t keeps it small: cut(S) >= t * w(S) * w(V - S), so a cut of a smaller ratio than r
+weighs more than W - r / t on its lighter side. Where that leaves very light sides possible, weights are gone through in
+ranges of a factor each, since a solver that resolves half of the weight does not resolve a thousandth of it.
 
 Stopped by the clock, bounds still hold: value >= b for all sets of a range gives ratio >= r + b / gain at the range's
-smallest gain, and the flow's bound holds for ranges that were not looked at.
+smallest gain, and the flow's bound holds for the other ranges. Rejected: a Lagrangian for the weight with plain minimum
+cuts below it, because without fixed ends its bound is the trivial one. docs/decisions/0017-ratio-cut.md
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The registry of policies: every way to weigh a parallel region, one file and one signature each."""
+"""The registry of policies: every way to weigh a parallel region, one file and one signature each.
+
+Other packages add rows by entry points (`penstock.policies`); their modules must be installed where workers run.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from penstock.errors import InvalidInput
+from penstock.extensions import POLICIES as GROUP
+from penstock.extensions import Registry
 from penstock.run.region.contract import Policy
 
 
@@ -40,8 +45,28 @@ POLICIES: dict[str, PolicyEntry] = {
 }
 
 
+def _accepted(name: str, package: str, given: object) -> PolicyEntry:
+    """A row of another package, once it makes a policy."""
+    if not isinstance(given, PolicyEntry):
+        msg = f"it names a {type(given).__name__}; name a penstock.run.region.policies.PolicyEntry"
+        raise InvalidInput(msg)
+    if given.name != name:
+        msg = f"its row is called {given.name!r}; give both the same name"
+        raise InvalidInput(msg)
+    require_policy(given.build(), f"build of {given.module}")
+    return given
+
+
+def require_policy(made: object, who: str) -> None:
+    """Refuse what is no policy."""
+    if not all(hasattr(made, part) for part in ("routing", "start", "decide")):
+        msg = f"{who} makes {made!r}; a policy has routing, start(replicas) and decide(sample)"
+        raise InvalidInput(msg)
+
+
+REGISTRY: Registry[PolicyEntry] = Registry("policy", GROUP, POLICIES, _accepted)
+
+
 def find_policy(name: str) -> PolicyEntry:
     """The policy of that name, or InvalidInput listing the known ones."""
-    if name not in POLICIES:
-        raise InvalidInput.unknown_name(kind="policy", name=name, known=POLICIES)
-    return POLICIES[name]
+    return REGISTRY.find(name)

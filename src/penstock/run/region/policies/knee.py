@@ -1,32 +1,13 @@
-"""Ours: a connection that blocks is full, so the rate at which it takes rows is its replica's capacity.
+"""`knee`, our own policy: a connection that blocks is full, so the rows that it takes show its replica's capacity.
 
-The paper climbs along functions of blocking and gives per-connection throughput up (4.3), because under an ordered
-merge all connections see the same throughput. That holds for the connections that have room. The one that blocks is
-full all the while, and what a full connection takes is what its replica can do: one sample gives the knee of its
-function, at any weight, where the paper needs points on both sides of it. Connections that do not block give a lower
-bound. Weights are then the minimax of predicted utilisation, weight over capacity, by the same greedy.
+The paper climbs along functions of blocking and gives per-connection throughput up (002, section 4.3), because under an
+ordered merge all connections see the same throughput. That holds for connections that have room. A connection that
+blocks is full all the while: one sample gives the knee of its function, at any weight, where the paper needs points on
+both sides of it. Connections that do not block give a lower bound. Weights are then the minimax of predicted
+utilisation, weight over capacity, by the paper's greedy.
 
-- Who was full is told by the wait per row: bursts of a splitter that is quicker than all replicas block every
-  connection now and then, in proportion to the rows it gets, but each row has to wait for the one that is too slow.
-- Where the splitter knows how long replicas took for what they worked off (the engine does, from its credits), those
-  that do not block show a speed as well: the rows of a replica over the time in which it had any. The way there and
-  back is in that, so it is a lower bound, and takes an unread replica to about its capacity at once; it shows by itself
-  that a load has gone, so that only replicas without rows are probed. One that was never idle is not judged by it: its
-  rows may have waited for the merger's room, that is for the others, and who goes by that finds his own weights again.
-- Where the merger holds little, a slow replica that works to its capacity is too late every now and then, and all
-  others run out of room. So slow ones get a little less with every sample in which they alone are waited for.
-- Not yet read: assumed to be faster than what it has shown, `grow` times when a known one blocks again, half as much
-  again when the leader is new. So a slow replica is told from a draft leader by giving the others more: if they are
-  alike, another one blocks next.
-- Removed load: from time to time one replica that is slower than the best, or that has not blocked for long, gets a
-  little more. If it blocks, nothing has changed. If not, it gets more with every sample, quicker and quicker, until
-  it blocks or is as fast as the best. No function has to be unlearnt, so there is no re-climb. A probe that fails
-  costs throughput, which is seen, and the next one waits until that cost is at most `probe_cost` of the time.
-- When a probe finds that one has become much faster than any buffer could pretend, all that were about as slow as it
-  are probed together: what had slowed them was most likely the same.
-- One that joins a region that others have been read in begins with a tenth of what the middle one of them can do, and
-  gets `grow` times as much with every sample until it blocks: if it is slow, that costs one sample of little.
-- From 32 connections on, replicas of about one capacity are reported as clusters.
+How a full connection is told from a burst, how replicas that have not blocked are judged, and when a slow replica is
+probed for a load that has gone: docs/decisions/0016-balance.md, section "`knee`, beyond the paper".
 """
 
 from __future__ import annotations
@@ -56,28 +37,28 @@ from penstock.run.region.minimax import allocate
 
 SETTINGS = {"grow": 3.0, "probe_cost": 0.04, "cluster_from": float(CLUSTER_FROM)}
 LIMITS = {"grow": (1.0, 1000.0), "probe_cost": (0.001, 1.0), "cluster_from": (1.0, REPLICAS_MAX + 1.0)}
-BLOCKED_MIN = 0.01  # when all connections together block for less of the time, nobody is held up
-FULL = 0.5  # of the longest wait per row: a connection whose rows wait so long was full all the time
+BLOCKED_MIN = 0.01  # when all connections together block for less of the time, no replica is slow
+FULL = 0.5  # of the longest wait per row: a connection whose rows wait longer was full all the time
 GROW_AFTER_NEW = 1.5
 SLOWER = 0.9  # below this share of the best capacity a replica may have been slowed down
 LADDER_SLOW = (1.15, 1.5, 3.0, 5.0)  # how much more a probed replica gets, the last again and again
 LADDER_EVEN = (1.04, 1.08, 1.2, 1.5)  # small steps for one as fast as the best: a miss costs the whole region
-IDLE_SAMPLES = 20  # one that has not been full for so long is probed, however fast it is
-SURE = 0.25  # of the best capacity: a slow replica that has shown so much for a second has really become faster
-ALIKE = 2.0  # replicas at most so many times as fast as the probed one was
+IDLE_SAMPLES = 20  # a replica that has not been full for this long is probed, however fast it is
+SURE = 0.25  # of the best capacity: a slow replica that has shown this for a second has really become faster
+ALIKE = 2.0  # replicas at most this many times as fast as the probed one was
 PAUSE_MIN, PAUSE_MAX = 2, 40  # samples between probes
 AFTERMATH, AFTERMATH_FLOW = 10, 0.9  # samples after a probe in which less flow than this share is still its cost
 ROWS_MIN = 1e-3  # per second; what a connection that took nothing is taken to have done
-JOINING = 0.1  # of the median capacity: where one begins that joins
+JOINING = 0.1  # of the median capacity: where a newcomer begins
 RISING_SAMPLES_MAX = 64  # far beyond what any limit lets through, and short of what floats hold
-RISEN = 1.25  # one that shows so many times its capacity has become faster; less counts in the mean only
-BUSY = 0.95  # of the time: one that had rows for so long may have waited for the merger
-GROW_SHOWN = 1.2  # one that has shown how fast it is gets so much more, for the way there and back
+RISEN = 1.25  # a replica that shows this many times its capacity has become faster; less moves the mean alone
+BUSY = 0.95  # of the time: a replica that had rows for longer may have waited for the merger
+GROW_SHOWN = 1.2  # a replica that has shown its speed gets this much more, for the way there and back
 GROW_WAITING = 1.03  # the same once it has been read, while one of the others is what is waited for
 HELD_BACK_MAX = 40  # steps of that by which slow ones can be held back
 SHOWN_SAMPLES = 8  # over which what is shown is averaged
-NEAR_MINIMAX = 1.05  # capacities are known to a few per cent: so much more predicted utilisation is no difference
-MEAN_SAMPLES = 4  # readings that follow each other are averaged over so many
+NEAR_MINIMAX = 1.05  # capacities are known to a few per cent: this much more predicted utilisation is no difference
+MEAN_SAMPLES = 4  # over which successive readings are averaged
 
 
 @dataclass(slots=True)
@@ -115,8 +96,8 @@ class Knee:
         self._time_s = 0.0
         self._sample = 0
         self._growth = grow
-        self._last_full = 0  # number of the last sample in which anybody was full
-        self._held_back = 0  # steps by which those that are slower than the best are held back
+        self._last_full = 0  # number of the last sample in which a connection was full
+        self._held_back = 0  # steps by which replicas slower than the best are held back
         self._probed: dict[int, int] = {}  # replica -> step of its ladder
         self._before = 0.0  # what the first of them could do before
         self._pause_until = 0
@@ -130,7 +111,7 @@ class Knee:
         return even_weights(len(replicas))
 
     def decide(self, sample: Sample) -> Decision:
-        """Read those that blocked, raise those that did not, probe, and weigh by capacity."""
+        """Read connections that blocked, raise the others, probe, and weigh by capacity."""
         self._sample += 1
         self._follow_members(sample.replicas)
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
@@ -146,7 +127,7 @@ class Knee:
         return Decision(sample.time_s, sample.replicas, weights, rates, clusters)
 
     def _follow_members(self, replicas: Sequence[int]) -> None:
-        """Those that are new begin low where the others are known; those that are gone are forgotten."""
+        """New replicas begin low where the others are known; replicas that have gone are forgotten."""
         if tuple(replicas) == tuple(self._replicas):
             return
         known = any(self._replicas[r].measured for r in replicas if r in self._replicas)
@@ -168,7 +149,7 @@ class Knee:
         return taken
 
     def _shown(self, sample: Sample) -> dict[int, float]:
-        """Rows per second of each in the time in which it had any, for those that had; to be called before `_taken`."""
+        """Rows per second of each replica in the time in which it had rows; to be called before `_taken`."""
         shown = {}
         for replica, took, total in zip(sample.replicas, sample.took_s, sample.sent, strict=bool(sample.took_s)):
             rows, seconds = total - self._sent.get(replica, 0.0), took - self._took_s.get(replica, 0.0)
@@ -183,7 +164,7 @@ class Knee:
             self._growth = self._grow if all(self._replicas[r].measured for r in full) else GROW_AFTER_NEW
         for r, replica in self._replicas.items():
             if r in full:
-                # The first reading counts rows that only filled the buffer; from the second on they are what was done.
+                # The first reading counts rows that filled the buffer; from the second on they are what was done.
                 replica.streak = replica.streak + 1 if replica.last_full == self._sample - 1 else 1
                 step = 1 / min(MEAN_SAMPLES, max(1, replica.streak - 1))
                 replica.capacity += step * (shown.get(r, taken[r]) - replica.capacity)
@@ -210,7 +191,7 @@ class Knee:
         known = [self._replicas[r].measured for r in replicas]
         logs = np.array([math.log(max(ROWS_MIN, self._replicas[r].capacity)) for r in replicas])
         apart = np.abs(logs[:, None] - logs[None, :])
-        apart[~np.outer(known, known)] = np.inf  # of those that have not been read nobody knows whom they are like
+        apart[~np.outer(known, known)] = np.inf  # a replica that has not been read is like no other
         return clusters_of(apart, NEAR)
 
     # -- exploring ---------------------------------------------------------------------------------------------------
@@ -218,20 +199,20 @@ class Knee:
     def _probe(self, full: set[int], shown: Mapping[int, float], flow: float) -> None:
         """Go on with the probes that did not block, end the others, and begin one when it is time."""
         if not full:
-            self._probed.clear()  # nobody waits: there is nothing to gain
+            self._probed.clear()  # the splitter does not wait: there is nothing to gain
             return
         if self._probed:
             self._lost += max(0.0, 1.0 - flow / self._usual) if self._usual else 0.0
             self._go_on(full)
             return
         if self._sample <= self._probe_ended + AFTERMATH and flow < AFTERMATH_FLOW * self._usual:
-            # The buffer that a probe has filled is worked off only now, and that belongs to its cost.
+            # The buffer that a probe has filled is still worked off, and that belongs to its cost.
             pause = self._pause_until + round((1.0 - flow / self._usual) / self._probe_cost)
             self._pause_until = min(self._sample + PAUSE_MAX, pause)
             return
         self._usual += (flow - self._usual) / MEAN_SAMPLES
         if not all(replica.measured for replica in self._replicas.values()):
-            return  # those that have not been read grow with every sample, and that is probe enough
+            return  # replicas that have not been read grow with every sample, which is probe enough
         candidates = [r for r in self._replicas if r not in full and r not in shown and self._may_be_faster(r)]
         if self._sample >= self._pause_until and candidates:
             chosen = min(candidates, key=lambda r: (self._replicas[r].last_probed, r))
@@ -272,7 +253,7 @@ class Knee:
         return self._replicas[r].capacity >= SLOWER * best
 
     def _hold_back(self, full: set[int]) -> None:
-        """Slow ones are held back further while only they are waited for, and less when one of the best is."""
+        """Hold slow replicas back further while they alone are waited for, and less when one of the best is."""
         if full:
             best = self._best()
             step = -2 if any(self._is_best(r, best) for r in full) else 1
@@ -320,8 +301,8 @@ class Knee:
     def _allocate(self, replicas: Sequence[int]) -> Weights:
         """Minimax of utilisation. One that is too slow for a single unit gets none, except while it is probed.
 
-        Minimax rounds a slow replica's share down, be it by nearly a unit, which may be a fifth of it. Where rounding
-        to the nearest is as good as far as anybody can tell, that is done instead.
+        Minimax rounds a slow replica's share down, perhaps by nearly a unit, which may be a fifth. Where rounding
+        to the nearest is as good within what is known, that is done instead.
         """
         units = np.arange(UNITS + 1, dtype=np.float64)
         assumed = [self._assumed(r) for r in replicas]

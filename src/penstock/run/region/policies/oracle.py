@@ -1,4 +1,4 @@
-"""The oracle: weights that somebody knows beforehand, changed at the times that he knows (the paper's Oracle*).
+"""The oracle: weights that are known beforehand, changed at times that are known beforehand (the paper's Oracle*).
 
 Without any it is round robin. In experiments the weights are the replicas' true capacities; like the paper's it changes
 them the moment the load changes, though rows that are still queued were cut for the old weights.
@@ -63,6 +63,6 @@ class Oracle:
 
 
 def build(settings: Mapping[str, float]) -> Policy:
-    """An oracle that knows nothing; whoever knows something makes an `Oracle` with it."""
+    """An oracle that knows nothing; an experiment makes an `Oracle` with what it knows."""
     checked_settings("oracle", SETTINGS, settings)
     return Oracle(())

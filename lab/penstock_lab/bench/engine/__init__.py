@@ -1,0 +1,1 @@
+"""`penstock bench engine`; `measure` has its `BENCH`."""

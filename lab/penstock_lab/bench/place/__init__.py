@@ -1,0 +1,1 @@
+"""`penstock bench place`; `measure` has its `BENCH`."""

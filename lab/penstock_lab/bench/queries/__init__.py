@@ -1,0 +1,1 @@
+"""`penstock bench queries`; `measure` has its `BENCH`."""

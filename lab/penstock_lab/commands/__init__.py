@@ -1,0 +1,1 @@
+"""Verbs that the laboratory adds to the `penstock` command, found by entry points."""

@@ -1,0 +1,261 @@
+"""Random small jobs for simulated workers: chains, diamonds, keyed shuffles, windows and parallel regions.
+
+Rows know where they come from: `source` and `n` name a row, `path` is the tasks through which it has gone. On one path
+rows cannot overtake each other, so every task that `Stamp` stands for checks that `n` rises on each path.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+import penstock as ps
+from penstock.run.contract import MAIN, Outputs, Task
+from penstock.run.dataflow import Dataflow, Grouping
+
+SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.int64()),
+        pa.field("n", pa.int64()),
+        pa.field("key", pa.int64()),
+        pa.field("path", pa.int64()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+LATENESS_S = 3
+WINDOW_S = 10
+PATHS = 1 << 60
+GROUPINGS = ("shuffle", "local-or-shuffle", "fields", "global", "all")
+
+Row = tuple[int, int, int, int, int]  # as in SCHEMA; `at` in microseconds
+Rows = Mapping[str, Sequence[pa.RecordBatch]]  # by sink
+
+
+class OutOfOrder(AssertionError):
+    """A row has overtaken another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomJob:
+    """A dataflow and what has to come out of it."""
+
+    text: str
+    dataflow: Dataflow
+    expected: Counter[tuple[object, ...]]
+    columns: tuple[str, ...]  # of the rows that `out` is to have
+
+    def wrong(self, rows: Rows) -> list[str]:
+        """What is wrong with the rows that came out."""
+        records = [tuple(row[c] for c in self.columns) for b in rows.get("out", ()) for row in _plain(b)]
+        found = Counter(records)
+        if found == self.expected:
+            return []
+        missing, extra = self.expected - found, found - self.expected
+        return [
+            f"{missing.total()} rows are missing, {extra.total()} are too many, of {self.expected.total()}; "
+            f"missing {list(missing)[:3]}, too many {list(extra)[:3]} ({', '.join(self.columns)})"
+        ]
+
+
+class Stamp(Task):
+    """Writes itself into each row's path, checks that nothing was overtaken on it, and keeps the rows that it is to."""
+
+    def __init__(self, code: int, keeps: int, in_order: bool) -> None:
+        self._code, self._keeps, self._in_order = code, keeps, in_order
+        self._last: dict[int, int] = {}
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Look at each row."""
+        rows: list[Row] = list(zip(*(column.to_pylist() for column in _numbers(batch).columns), strict=True))
+        made = []
+        for source, n, key, path, at in rows:
+            mine = (path * 1_000_003 + self._code * 64 + self.context.index + 1) % PATHS
+            way = 0 if self._in_order else mine
+            if self._last.get(way, -1) >= n:
+                msg = f"{self.context.id}: row {n} of source {source} came behind row {self._last[way]}"
+                raise OutOfOrder(msg)
+            self._last[way] = n
+            if n % self._keeps == 0:
+                made.append((source, n, key, mine, at))
+        if made:
+            out.emit(_batch(made))
+
+
+def random_job(rng: random.Random) -> RandomJob:
+    """A job of one of the shapes."""
+    shape: Callable[[random.Random], RandomJob] = rng.choice((_chain, _diamond, _keyed, _windows, _region, _region))
+    return shape(rng)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """What the sources of a job give: as many rows from each task, in batches of random lengths, with pauses."""
+
+    seed: int
+    tasks: int
+    rows: int
+    keys: int
+
+    def of(self, task: int) -> list[Row]:
+        """The rows of one source task; times go up, and back by no more than LATENESS_S."""
+        rng = random.Random(self.seed + task)  # noqa: S311 - a simulation
+        return [
+            (task, n, rng.randrange(self.keys), task + 1, (1000 + n - rng.randint(0, LATENESS_S)) * 1_000_000)
+            for n in range(self.rows)
+        ]
+
+    def all(self) -> list[Row]:
+        """The rows of all."""
+        return [row for task in range(self.tasks) for row in self.of(task)]
+
+    def items(self, task: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
+        """As a generator source gives them."""
+        rng, rows = random.Random(self.seed - task), self.of(task)  # noqa: S311 - a simulation
+        longest = rng.choice((1, 5, 40))
+        while rows:
+            if rng.random() < 0.2:
+                yield None
+            length = rng.randint(1, longest)
+            yield _batch(rows[:length])
+            rows = rows[length:]
+
+
+def _input(rng: random.Random, tasks: int | None = None) -> SourceRows:
+    tasks = tasks or rng.randint(1, 3)
+    return SourceRows(rng.randrange(1 << 30), tasks, rows=rng.choice((0, 1, 12, 50)), keys=rng.choice((1, 3, 9)))
+
+
+def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def _numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Times as microseconds: quicker to make and to compare than what pyarrow makes of them."""
+    return pa.record_batch(
+        [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in batch.columns], names=batch.schema.names
+    )
+
+
+def _plain(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = _numbers(batch).to_pylist()
+    return rows
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def _start(given: SourceRows, name: str) -> tuple[ps.Topology, ps.DataStream]:
+    top = ps.Topology(name)
+    return top, top.source("source", ps.io.generator(given.items, SCHEMA, tasks=given.tasks))
+
+
+def _stamp(
+    stream: ps.DataStream,
+    code: int,
+    tasks: int,
+    *,
+    keeps: int = 1,
+    in_order: bool = False,
+    also: ps.DataStream | None = None,
+) -> ps.DataStream:
+    build = partial(Stamp, code, keeps, in_order)
+    second = () if also is None else ((also, also.read(Grouping("shuffle"))),)
+    return stream.then("stamp", build, {MAIN: SCHEMA}, name=f"stamp{code}", tasks=tasks, also=second)
+
+
+def _out(stream: ps.DataStream, rng: random.Random) -> None:
+    stream.sink("out", ps.io.collect(), rng.choice((None, 1, 2)))
+
+
+def _regrouped(stream: ps.DataStream, rng: random.Random) -> tuple[ps.DataStream, str]:
+    kind = rng.choice(GROUPINGS)
+    return stream.regrouped(Grouping(kind, ("key",) if kind == "fields" else ())), kind
+
+
+def _kept(given: SourceRows, keeps: int, copies: int = 1) -> Counter[tuple[object, ...]]:
+    return Counter({(row[0], row[1], row[2]): copies for row in given.all() if row[1] % keeps == 0})
+
+
+def _chain(rng: random.Random) -> RandomJob:
+    given = _input(rng)
+    top, stream = _start(given, "chain")
+    copies, keeps, kinds = 1, rng.choice((1, 1, 3)), []
+    for code in range(rng.randint(1, 4)):
+        tasks = rng.randint(1, 3)
+        stream, kind = _regrouped(stream, rng)
+        kinds.append(kind)
+        copies *= tasks if kind == "all" else 1
+        stream = _stamp(stream, code, tasks, keeps=keeps)
+    _out(stream, rng)
+    return RandomJob(f"chain of {kinds}", top.build(), _kept(given, keeps, copies), ("source", "n", "key"))
+
+
+def _diamond(rng: random.Random) -> RandomJob:
+    given = _input(rng)
+    top, stream = _start(given, "diamond")
+    left = _stamp(_regrouped(stream, rng)[0].regrouped(Grouping("shuffle")), 1, rng.randint(1, 2))
+    right = _stamp(stream.regrouped(Grouping("fields", ("key",))), 2, rng.randint(1, 3), keeps=2)
+    if rng.random() < 0.5:  # of one task: it leaves no stamp, so the path must say all the same where a row has been
+        stream, meet = _stamp(left.union(right, name="union"), 3, rng.randint(1, 2)), "in a union"
+    else:
+        stream, meet = _stamp(left, 3, rng.randint(1, 3), also=right), "in a task of two inputs"
+    _out(stream, rng)
+    return RandomJob(
+        f"diamond that meets {meet}", top.build(), _kept(given, 1) + _kept(given, 2), ("source", "n", "key")
+    )
+
+
+def _keyed(rng: random.Random) -> RandomJob:
+    given = _input(rng)
+    top, stream = _start(given, "keyed")
+    stream = _stamp(_regrouped(stream, rng)[0].regrouped(Grouping("shuffle")), 1, rng.randint(1, 3))
+    _out(stream.key_by("key").count(tasks=rng.randint(1, 3)), rng)
+    counts = Counter(row[2] for row in given.all())
+    return RandomJob("keyed count", top.build(), Counter(list(counts.items())), ("key", "count"))
+
+
+def _windows(rng: random.Random) -> RandomJob:
+    """Windows over event time that is told at the sources, or by the input edges of the operator behind them."""
+    given = _input(rng)
+    top, stream = _start(given, "windows")
+    at_source = rng.random() < 0.5
+    if at_source:
+        stream = stream.event_time("at", f"{LATENESS_S} seconds")
+    stream = _stamp(stream, 1, rng.randint(1, 3))
+    if not at_source:
+        stream = stream.event_time("at", f"{LATENESS_S} seconds")
+    if rng.random() < 0.5:
+        stream = _stamp(stream.regrouped(Grouping("fields", ("key",))), 2, rng.randint(1, 3))
+    counted = stream.key_by("key").count(window=ps.tumbling(f"{WINDOW_S} seconds"), tasks=rng.randint(1, 3))
+    _out(counted, rng)
+    window_us = WINDOW_S * 1_000_000
+    counts = Counter((row[4] // window_us * window_us, row[2]) for row in given.all())
+    expected: Counter[tuple[object, ...]] = Counter([(*window, count) for window, count in counts.items()])
+    where = "sources" if at_source else "input edges"
+    return RandomJob(f"windows, time by {where}", top.build(), expected, ("window_start", "key", "count"))
+
+
+def _region(rng: random.Random) -> RandomJob:
+    given = _input(rng, tasks=1)
+    top, stream = _start(given, "region")
+    ordered, replicas = rng.random() < 0.7, rng.randint(1, 4)
+    policy = rng.choice(("knee", "adaptive", "round-robin", "reroute", "rebalance"))
+    keeps, slice_rows = rng.choice((1, 3)), rng.choice((None, 1, 4, 100))
+    inside: ps.DataStream = stream.parallel(
+        replicas, ordered=ordered, balance=policy, sample_s=rng.choice((0.001, 0.05)), slice_rows=slice_rows, name="r"
+    )
+    for code in range(1, rng.randint(2, 4)):
+        inside = _stamp(inside, code, replicas, keeps=keeps)
+    merged = inside.merge()  # type: ignore[attr-defined] # a stream inside a region
+    _out(_stamp(merged, 9, 1, in_order=ordered), rng)
+    text = f"{'ordered' if ordered else 'unordered'} region of {replicas}, {policy}, slices of {slice_rows}"
+    return RandomJob(text, top.build(), _kept(given, keeps), ("source", "n", "key"))

@@ -1,0 +1,274 @@
+"""Binding: from the slots that Spark gave to a certified plan and a deployment. Pure.
+
+Spark decides on which executor each task runs, so the order is hello first, plan after: the cluster that the scheduler
+sees is made of the workers that are really there (`slots`), and what the deployment needs is among its constraints
+(`demands`). Every plan that leaves has passed `certify` as it is (tests/unit/test_plan_road.py).
+
+Declared loads of a bounded job (1.0 per task unless the user knows better) say how tasks compare, not that 45 cores are
+needed. Where loads exceed what there is, capacities are stretched by the same factor everywhere; where the loads were
+measured, the plan says so. Rejected: refusing these jobs, and shrinking the loads, which profiles would need as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.deploy.driver.demands import among, pins, replicas_apart
+from penstock.deploy.driver.given_plan import NEXT_STEP, matched, placed_tasks, require_own_plan
+from penstock.deploy.driver.slots import Slots
+from penstock.deploy.line.messages import Hello
+from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
+from penstock.model.cluster import Cluster
+from penstock.model.constraints import Constraint
+from penstock.model.plan import Plan, Slot
+from penstock.model.profile import Profile
+from penstock.model.taskgraph import TaskGraph
+from penstock.model.topology import OperatorGraph
+from penstock.optimise.certificate import certify, demanding, make_plan
+from penstock.optimise.contract import Options, Placement, Problem
+from penstock.optimise.door import place
+from penstock.optimise.stretch import least_stretch, surest_stretch
+from penstock.optimise.workers import SLOTS_NOTE
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.worker import Deployment
+from penstock.run.engine.worker_share import RunSettings
+from penstock.run.transport.host import identity
+from penstock.run.transport.links import WorkerPlace
+
+QUICK_SCHEDULER = "ffd"
+MOVED_NOTE = "tasks that read a DataFrame are not where the plan has them: Spark hands a partition to every worker"
+# How far capacities are stretched beyond what is needed by arithmetic, until the tasks also fit node by node.
+STRETCHES = (1.0, 1.05, 1.15, 1.35, 1.75, 2.5, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """How the caller wants tasks to be placed."""
+
+    scheduler: str = "best"
+    plan: Plan | None = None
+    profile: Profile | None = None
+    node: str | None = None  # "executor", "host", or None to decide by where the executors are
+    seed: int = 0
+    theta: float | None = None  # seconds for the scheduler
+    tasks_per_worker: int = 5
+
+    def faults(self) -> list[str]:
+        """What is wrong with these wishes."""
+        return [] if self.node in {None, "executor", "host"} else [f"node is {self.node!r}; give 'executor' or 'host'"]
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A plan and what it was certified for: the graph with everything that is demanded of it, and the cluster."""
+
+    graph: OperatorGraph
+    cluster: Cluster
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a job follows, and where that puts every task."""
+
+    certified: Certified
+    deployment: Deployment
+
+
+def sized(dataflow: Dataflow, workers: int) -> Dataflow:
+    """The dataflow with one task per worker for every operator that reads what Spark hands to each worker."""
+    if not any(operator.one_per_worker for operator in dataflow.operators):
+        return dataflow
+    return dataclasses.replace(
+        dataflow,
+        operators=tuple(
+            dataclasses.replace(operator, tasks=workers) if operator.one_per_worker else operator
+            for operator in dataflow.operators
+        ),
+    )
+
+
+def bind(dataflow: Dataflow, hellos: Sequence[Hello], placing: Placing, job: str, settings: RunSettings) -> Bound:
+    """Where every task runs: hellos are in order of worker, and the dataflow is already `sized` to them."""
+    slots = Slots.of(hellos, placing.node)
+    if placing.plan is None:
+        certified = scheduled(dataflow, slots, placing)
+    else:
+        certified = given(dataflow, slots, placing.plan, placing.profile)
+    places = tuple(
+        WorkerPlace(i, slots.node_of[i], hello.host, hello.port, identity(hello.boot_id, hello.ipc))
+        for i, hello in enumerate(hellos)
+    )
+    worker_of = {task: slots.worker(slot) for task, slot in certified.plan.assignment.items()}
+    return Bound(certified, Deployment(job, places, worker_of, settings))
+
+
+def scheduled(
+    dataflow: Dataflow, slots: Slots, placing: Placing, constraints: tuple[Constraint, ...] = ()
+) -> Certified:
+    """The scheduler's plan for the workers that are there, under its constraints and what the deployment demands."""
+    stated = _graph(dataflow, constraints, placing.profile)
+    graph = among(stated, slots)
+    demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
+    options, profile = Options(placing.seed, placing.theta, placing.tasks_per_worker), placing.profile
+    refusal: PenstockError | None = None
+    for factor in _factors_that_fit(graph, slots, demands, profile):
+        cluster = slots.cluster(factor)
+        try:
+            made = place(
+                graph, cluster, placing.scheduler, profile=profile, options=options, demands=demands, meet=True
+            )
+        except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
+            refusal = error
+            continue
+        notes = _told(made.notes, graph, slots, profile)
+        plan = dataclasses.replace(made, notes=notes, constraints=stated.constraints)
+        whole = demanding(graph, demands)
+        return Certified(whole, cluster, certify(whole, cluster, plan, profile, JobRefusals(given=False)))
+    if isinstance(refusal, Infeasible | UnhonouredConstraints):  # capacity is no limit here, the constraints are
+        raise refusal
+    msg = f"scheduler {placing.scheduler!r} found no place for {dataflow.name!r} on {slots.counts}: {refusal}"
+    raise NoPlanFound(msg)
+
+
+def _graph(dataflow: Dataflow, constraints: tuple[Constraint, ...], profile: Profile | None) -> OperatorGraph:
+    """What is to be placed, with more constraints than its own; InvalidInput where they or the profile do not fit."""
+    graph = dataflow.graph()
+    graph = dataclasses.replace(graph, constraints=tuple(dict.fromkeys((*graph.constraints, *constraints))))
+    if profile is not None:
+        profile.validated(graph)
+    return graph.validated()
+
+
+def _factors_that_fit(
+    graph: OperatorGraph, slots: Slots, demands: tuple[Constraint, ...], profile: Profile | None
+) -> list[float]:
+    """Factors worth trying: a quick first fit finds the least, which spares proofs that smaller ones do not fit."""
+    whole = demanding(graph, demands)
+    problem = Problem(TaskGraph.expand(whole, profile), slots.cluster(), whole.constraints)
+    needed = max(1.0, least_stretch(problem))
+    factors = [needed * stretch for stretch in STRETCHES]
+    factors += [surest] if (surest := surest_stretch(problem)) > factors[-1] else []
+    for i, factor in enumerate(factors):
+        try:
+            place(graph, slots.cluster(factor), QUICK_SCHEDULER, profile=profile, demands=demands, meet=True)
+        except (NoPlanFound, Infeasible, UnhonouredConstraints):
+            continue
+        return factors[i:]
+    return factors
+
+
+def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None) -> Certified:
+    """The caller's plan on the nodes that Spark gave, with every task that reads a DataFrame where its rows arrive."""
+    require_own_plan(dataflow, plan)
+    graph, pinned = _graph(dataflow, plan.constraints, profile), pins(dataflow, slots)
+    own = placed_tasks(dataflow, plan)
+    real = matched(own, slots.counts, graph.constraints, {o.name: o.tasks for o in dataflow.operators})
+    readers = {pin.operator: Slot(pin.node, pin.worker) for pin in pinned}
+    told = {task: plan.assignment[task] for task in readers if task in plan.assignment}
+    moved = any(real.get(slot, slot) != readers[task] for task, slot in told.items())
+    notes = _told(plan.notes, graph, slots, profile) + ((MOVED_NOTE,) if moved else ())
+    assignment = {task: real[slot] for task, slot in own.items()} | readers
+    stated = dataclasses.replace(plan, notes=notes, constraints=graph.constraints)
+    return costed(demanding(graph, pinned), assignment, slots, profile, stated)
+
+
+def costed(
+    graph: OperatorGraph, assignment: Mapping[str, Slot], slots: Slots, profile: Profile | None, plan: Plan
+) -> Certified:
+    """Places that were decided elsewhere, with every figure computed here; scheduler, seed and notes are the plan's.
+
+    Capacities are stretched until they carry the fullest node: the plan's maker knew how full it would be.
+    """
+    tasks = TaskGraph.expand(graph, profile)
+    number = {name: k for k, name in enumerate(slots.counts)}
+    placement = Placement(np.array([number[assignment[task].node] for task in tasks.ids], dtype=np.int32))
+    worker = np.array([assignment[task].worker for task in tasks.ids], dtype=np.int32)
+    capacity = np.array([node.capacity for node in slots.cluster().nodes])
+    fullest = float((np.bincount(placement.node, tasks.load, minlength=len(number)) / capacity).max())
+    cluster = slots.cluster(max(1.0, fullest))
+    problem = Problem(tasks, cluster, graph.constraints)
+    made = make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, plan.constraints)
+    return Certified(graph, cluster, certify(graph, cluster, made, profile, JobRefusals(given=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class JobRefusals:
+    """What is said of a plan that a job cannot follow: a given plan is the user's mistake, a scheduler's is ours."""
+
+    given: bool
+
+    def broken(self, constraints: list[str]) -> PenstockError:
+        """For a constraint, of the plan itself or of what Spark hands to each worker."""
+        return self.refused(constraints)
+
+    def refused(self, faults: list[str]) -> PenstockError:
+        """For anything else."""
+        if self.given:
+            return InvalidInput(f"the plan cannot be followed here: {faults[0]}; {NEXT_STEP}")
+        return InternalError(f"a certified plan fails its certificate in a job: {faults[0]}; please report this")
+
+
+def _told(notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Profile | None) -> tuple[str, ...]:
+    """Notes for the user who runs the plan; a scheduler's wish for more workers is left out, their number is decided.
+
+    More load than cores is told of measured loads alone: declared ones say how tasks compare, and not what they take.
+    """
+    kept = tuple(note for note in notes if not note.startswith(SLOTS_NOTE))
+    load = 0.0 if profile is None else float(TaskGraph.expand(graph, profile).load.sum())
+    if load <= slots.offered:
+        return kept
+    workers = len(slots.node_of)
+    return (
+        *kept,
+        f"the profile measured a load of {load:.3g} cores, which is more than {workers} worker"
+        f"{'' if workers == 1 else 's'} can take at once ({slots.offered:.3g}): the job will run slower than it was "
+        "measured; more workers would help",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """The plan that a job follows and one made from what it measured, both costed with those measurements."""
+
+    current: Plan
+    plan: Plan
+
+    def __repr__(self) -> str:
+        moves = f"{len(self.moves)} task{'' if len(self.moves) == 1 else 's'} would move"
+        return (
+            f"Replan(saves {self.gain:g} of {self.current.cost:g} B/s between nodes, {moves}; .plan is {self.plan!r})"
+        )
+
+    @property
+    def gain(self) -> float:
+        """Bytes per second between nodes that the new plan saves; negative when the current one is better."""
+        return self.current.cost - self.plan.cost
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Tasks that would have to move."""
+        return tuple(task for task, slot in self.plan.assignment.items() if self.current.assignment[task] != slot)
+
+
+def replan(dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: Placing) -> Replan:
+    """A new plan for the workers that a job has; `placing.profile` is what it measured."""
+    slots = Slots.of(hellos, placing.node)
+    graph = demanding(_graph(dataflow, current.constraints, placing.profile), pins(dataflow, slots))
+    followed = costed(graph, current.assignment, slots, placing.profile, current)
+    return Replan(followed.plan, scheduled(dataflow, slots, placing, current.constraints).plan)
+
+
+def workers_needed(plan: Plan) -> int:
+    """Worker processes that a plan uses."""
+    return len(set(plan.assignment.values()))
+
+
+def tasks_per_worker(tasks: int, workers: int) -> int:
+    """The number that lets a split of the tasks use every worker."""
+    return max(1, math.ceil(tasks / workers))

@@ -1,0 +1,492 @@
+"""Job: a topology that runs on Spark, from its start to what became of it.
+
+The caller's thread does what can fail before the first row: preflight, launch, rendezvous, binding. Where Spark has to
+run stages before the workers' own, a thread meets the workers while the caller goes on. A supervisor thread waits for
+the end, lets Spark kill workers that do not obey within a few seconds, and concludes. All threads are daemons and live
+jobs are cancelled at exit, so a script that ends or is interrupted leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import platform
+import secrets
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from penstock.deploy.driver.binding import Placing, Replan, bind, replan, sized, tasks_per_worker
+from penstock.deploy.driver.facts import jvm_ending, lost_jvm
+from penstock.deploy.driver.job_view import JobView
+from penstock.deploy.driver.options import JobOrder
+from penstock.deploy.driver.outcome import Reports, judge
+from penstock.deploy.driver.preflight import hello_faults
+from penstock.deploy.driver.region_scale import region_to_scale
+from penstock.deploy.driver.rendezvous import ControlServer
+from penstock.deploy.driver.stage import Action
+from penstock.deploy.driver.standstill import Standing, standstill
+from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
+from penstock.deploy.line.messages import Hello, encode_deployment
+from penstock.deploy.line.sealed import KEY_BYTES
+from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.results.dataframes import Results
+from penstock.deploy.results.files import unkept
+from penstock.deploy.worker.control import SCHEME
+from penstock.deploy.worker.main import WorkerCall
+from penstock.deploy.worker.reachable import remove_probes, sink_probes, source_probes, unseen_faults
+from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError, UnfitSession
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.model.task_id import operator_of
+from penstock.optimise.place import find_scheduler
+from penstock.run.engine.pace import Floors, pace_speakers
+from penstock.run.engine.user_errors import with_source
+from penstock.run.engine.worker import Deployment
+from penstock.run.transport.links import WorkerPlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.deploy.metrics.exporter import Exporter
+
+log = logging.getLogger(__name__)
+RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first Python workers many
+OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
+KILL_SECONDS = 30.0
+STOP_QUIET_SECONDS = 5.0  # how long a drain may take before the log tells what it waits for
+LEAVE_SECONDS = 2.0
+JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
+
+
+class Job:
+    """A running topology. Use it as a context manager, or end it with `wait`, `stop` or `cancel`."""
+
+    def __init__(self, spark: SparkSession, order: JobOrder) -> None:
+        self.id = secrets.token_hex(6)
+        self.name = order.dataflow.name
+        self.plan: Plan | None = None  # until the workers are there
+        self.workers: tuple[Hello, ...] = ()
+        self.started_at = time.time()
+        self._spark, self._order = spark, order
+        self._status = "starting"
+        self._error: PenstockError | None = None
+        self._ended = threading.Event()
+        self._cancel_asked = False
+        self._working_since = time.monotonic()
+        self._deployment: Deployment | None = None
+        ticket = secrets.token_bytes(KEY_BYTES)
+        self._log = MetricLog(self.id, order.metrics, self.name)
+        self._exporter: Exporter | None = None
+        self._results = Results(spark, order.dataflow)
+        self._server = ControlServer(order.bind, ticket, order.workers, self._take)
+        location = f"{SCHEME}{order.host}:{self._server.port}"
+        loopback = order.host == "127.0.0.1"
+        frames, files = tuple(order.frames), self._results.files
+        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, self.id))
+        call = WorkerCall(self.id, order.dataflow, order.workers, location, loopback, frames, files, self._probes)
+        try:
+            self._action = Action(spark, call, _input_of(order), ticket, on_change=self._server.roll.awaken)
+        except BaseException:  # Spark refuses the DataFrame
+            self._abandon()
+            raise
+
+    # -- for users ---------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        """`starting`, `running`, `stopping`, `finished`, `failed` or `cancelled`."""
+        return self._status
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the job failed or has no result."""
+        return self._error
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, a sentence each: about the start, and about rows that were late so far."""
+        return (
+            *self._order.notes,
+            *self._log.notes,
+            *time_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000),
+        )
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Of the notes, those about lost rows: late or failed ones that no stream reads, and the metric log's."""
+        return (*self._log.notes, *lost_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000))
+
+    @property
+    def late_rows(self) -> Mapping[str, int]:
+        """Rows that came behind the watermark or had no time, by operator; operators without any are left out."""
+        return dict(late_rows(self._log.sums()))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when the time is over first. Raises what the job failed with."""
+        if not self._ended.wait(timeout):
+            return False
+        if self._error is not None and not isinstance(self._error, JobCancelled):
+            raise self._error
+        return True
+
+    def stop(self) -> DataFrame:
+        """Drain: sources end, everything flows out; then as `result`."""
+        if not self._ended.is_set():
+            self._status = "stopping"
+            self._server.roll.command("stop")
+            if not self._ended.wait(STOP_QUIET_SECONDS):
+                log.warning(
+                    standstill(self.name, STOP_QUIET_SECONDS, self._standing(), self._order.settings.interval_s)
+                )
+        self.wait()
+        return self.result
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Set how many replicas of a parallel region take part from its next sample on.
+
+        `name` is the region's or that of an operator in it. Replicas are at least 1 and at most what `parallel(n,
+        at_most=m)` was given; the last to join is the first to leave, when it has worked off what it has. Order and
+        completeness hold throughout.
+        """
+        region = region_to_scale(self._order.dataflow, name, replicas)
+        if self._ended.is_set() or self._status == "stopping":
+            msg = f"job {self.name!r} is {self._status}; region {region!r} can be scaled only while the job runs"
+            raise InvalidInput(msg)
+        self._server.roll.scale(region, replicas)
+
+    def cancel(self) -> None:
+        """End now. Workers are asked first; Spark kills those that do not obey. Leaves no process, socket or file."""
+        if not self._ended.is_set():
+            self._cancel_asked = True
+            self._server.roll.command("cancel")
+            self._ended.wait(OBEY_SECONDS + KILL_SECONDS + 2 * LEAVE_SECONDS)
+        if self._status != "finished":  # the rows of a finished job are its answer, and stay
+            self._results.discard()
+
+    @property
+    def result(self) -> DataFrame:
+        """What the sink that keeps rows (`collect`, `parquet`) received, once the job has finished.
+
+        Of a topology with several such sinks this is a dict of DataFrames by sink, and None without any: `results` has
+        the same as a dict whose type says so.
+        """
+        found = self.results
+        # Nothing in a topology's type says how many of its sinks keep rows; decision 33 on what was rejected.
+        return next(iter(found.values())) if len(found) == 1 else cast("DataFrame", found or None)
+
+    @property
+    def results(self) -> dict[str, DataFrame]:
+        """What every sink that keeps rows received, by the sink's name, once the job has finished."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._results.frames()
+
+    def metrics(self, table: str = "tasks") -> pa.Table:
+        """The latest rows of the metric log: `tasks`, `edges`, `latency`, `links` or `balance`."""
+        return self._log.latest(table)
+
+    def profile(self) -> Profile:
+        """What the job has measured so far: load of every task, traffic of every pair; for `replan` and `ps.place`.
+
+        The first rows arrive one metric interval after the start; InvalidInput before.
+        """
+        measured = self._log.sums().profile()
+        missing = sorted(set(self.worker_of) - set(measured.tasks))
+        if missing or not measured.tasks:
+            msg = (
+                f"job {self.name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again "
+                f"after its metric interval of {self._order.settings.interval_s:g} s"
+            )
+            raise InvalidInput(msg)
+        return measured
+
+    def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
+        """A new plan for the same workers from what the job has measured, beside the plan that it follows.
+
+        Both are costed with the same measurements, so `.gain` is what a move would save. The job goes on as it
+        is, because tasks cannot move while it runs yet. To follow the new plan, start again with `plan=`.
+        """
+        if self.plan is None:
+            msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"
+            raise InvalidInput(msg)
+        given = self._order.placing
+        find_scheduler(scheduler or given.scheduler)
+        placing = Placing(
+            scheduler or given.scheduler,
+            None,
+            self.profile(),
+            given.node,
+            given.seed if seed is None else seed,
+            given.theta if theta is None else theta,
+            given.tasks_per_worker if given.plan is None else tasks_per_worker(len(self.worker_of), len(self.workers)),
+        )
+        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing)
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """CPU microseconds, tuples and bytes of each task since the start."""
+        return self._log.totals()
+
+    def latency_us(self, fraction: float) -> int:
+        """A percentile of the end-to-end latency of batches since the start."""
+        return self._log.latency_us(fraction)
+
+    @property
+    def worked(self) -> tuple[float, float] | None:
+        """From when to when workers have measured their work, in seconds since 1970; None before their first report."""
+        sums = self._log.sums()
+        return None if sums.began_us is None else (sums.began_us / 1e6, sums.ended_us / 1e6)
+
+    @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus can read this job's metrics while it runs; None unless `prometheus_port` was given."""
+        return None if self._exporter is None else self._exporter.url
+
+    @property
+    def worker_of(self) -> Mapping[str, int]:
+        """Which worker runs which task."""
+        return {} if self._deployment is None else self._deployment.worker_of
+
+    @property
+    def places(self) -> Sequence[WorkerPlace]:
+        """Where each worker runs, by its number."""
+        return () if self._deployment is None else self._deployment.workers
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A job that still runs when its block ends is cancelled."""
+        if not self._ended.is_set():
+            self.cancel()
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that sources have read, as far as workers have reported."""
+        sources = {operator.name for operator in self._order.dataflow.operators if operator.role == "source"}
+        return sum(counts["tuples_out"] for task, counts in self.totals().items() if operator_of(task) in sources)
+
+    def __repr__(self) -> str:
+        return self._view().text()
+
+    def _repr_html_(self) -> str:
+        return self._view().html()
+
+    def _view(self) -> JobView:
+        return JobView(
+            self.name,
+            self.id,
+            self._status,
+            len(set(self.worker_of.values())),
+            len(self.worker_of),
+            self.rows_read,
+            self._order.dataflow.bounded,
+            self._results.kept,
+            "" if self._error is None else str(self._error),
+        )
+
+    def _standing(self) -> list[Standing]:
+        """Workers that have not said goodbye, with their silence since the job began and what waits in their queues."""
+        newest = self._log.sums().newest
+        found = []
+        for hello in self.workers:
+            tasks = [task for task, worker in self.worker_of.items() if worker == hello.worker]
+            queued = {task: int(newest[task]["queue_batches"]) for task in tasks if task in newest}
+            silent_s = self._log.silent_s(hello.worker, self._working_since)
+            if tasks and hello.worker not in self._server.roll.statuses:
+                node = self.places[hello.worker].node
+                found.append(Standing(hello.worker, hello.pid, node, tasks, silent_s, queued))
+        return found
+
+    # -- from start to end -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Launch, meet the workers and send them to work; whatever goes wrong or interrupts, nothing stays behind."""
+        self._serve_page()
+        _live.add(self)
+        threading.Thread(target=self._supervise, name=f"penstock-{self.id}-supervisor", daemon=True).start()
+        self._action.start()
+        if self._action.waits_for_stages:  # for as long as they take; the caller can ask the job how far it is
+            threading.Thread(target=self._meet_later, name=f"penstock-{self.id}-meeting", daemon=True).start()
+            return
+        try:
+            self._meet()
+        except BaseException as error:
+            if isinstance(error, PenstockError):
+                self._error = error
+            self.cancel()
+            raise
+
+    def _meet_later(self) -> None:
+        """Meet the workers while the caller goes on; what goes wrong is the job's error."""
+        try:
+            self._meet()
+        except Exception as error:  # also a mistake of ours must not leave a job that starts for ever
+            if not self._ended.is_set():
+                strange = f"topology {self.name!r} could not be started: {error}"
+                self._error = error if isinstance(error, PenstockError) else InternalError(strange)
+            self.cancel()
+
+    def _meet(self) -> None:
+        roll = self._server.roll
+        with roll.changed:
+            roll.changed.wait_for(lambda: self._action.launched or self._action.ended or roll.ending)
+        if not roll.wait_for_all(lambda: self._action.ended, RENDEZVOUS_SECONDS):
+            self._fail_to_meet()
+            return
+        hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
+        remove_probes(self._probes)
+        faults = hello_faults(hellos, platform.python_version(), pa.__version__)
+        if faults := faults + unseen_faults(self._probes, hellos):
+            raise UnfitSession(faults)
+        dataflow = sized(self._order.dataflow, len(hellos))
+        bound = bind(dataflow, hellos, self._order.placing, self.id, self._order.settings)
+        self._deployment, self.plan = bound.deployment, bound.certified.plan
+        self.workers = tuple(hellos)
+        if self._status == "starting":  # it may have been stopped meanwhile
+            self._status = "running"
+        self._working_since = time.monotonic()
+        floors = Floors(pace_speakers(dataflow, self._deployment.worker_of))
+        roll.publish(encode_deployment(self._deployment), floors)
+
+    def _fail_to_meet(self) -> None:
+        """Raise what the job ended with, or that its workers did not come in time."""
+        roll = self._server.roll
+        if roll.ending or self._action.ended:
+            self.wait()
+            if self._error is not None:
+                raise self._error
+        msg = (
+            f"topology {self.name!r} waited {RENDEZVOUS_SECONDS:g} s for {self._order.workers} workers but "
+            f"{len(roll.hellos)} came; other queries may hold the slots"
+        )
+        raise JobFailed(msg)
+
+    def _serve_page(self) -> None:
+        """Open the page for Prometheus, if one is wanted; a port that is taken ends the job before it begins."""
+        if self._order.prometheus is None:
+            return
+        from penstock.deploy.metrics.exporter import (
+            Exporter,  # a job without a page does not pay for an HTTP server's import
+        )
+
+        host, port = self._order.prometheus
+        try:
+            self._exporter = Exporter(self.id, self._log.sums, port, host)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Leave nothing of a job that has not begun."""
+        self._server.end()
+        self._results.discard()
+        remove_probes(self._probes)
+
+    def _take(self, worker: int, kind: str, name: str, batch: pa.RecordBatch) -> None:
+        if kind == "metrics":
+            self._log.take(worker, name, batch)
+        else:
+            self._results.take(name, batch)
+
+    def _supervise(self) -> None:
+        try:
+            roll = self._server.roll
+            with roll.changed:
+                roll.changed.wait_for(lambda: self._action.ended or roll.ending)
+            if not self._action.wait(OBEY_SECONDS if roll.hellos else 0):
+                self._action.cancel(KILL_SECONDS)
+            self._await_survivors()
+        finally:
+            self._conclude()
+
+    def _await_survivors(self) -> None:
+        """Spark ends an aborted stage before its workers are gone; they are told, and given a moment to go."""
+        roll = self._server.roll
+        if self._action.error is not None:
+            roll.command("cancel")
+            with roll.changed:
+                roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
+
+    def _conclude(self) -> None:
+        """Close everything and say what became of the job; waiting threads are told, whatever fails on the way."""
+        try:
+            self._close_books()
+            self._judge()
+        except Exception as error:
+            unclear = JobFailed(f"topology {self.name!r} could not be ended in order: {error}")
+            unclear.__cause__ = error
+            self._error = self._error or unclear
+        finally:
+            if self._error is not None:
+                self._results.discard()
+                self._results.withdraw(self.id)
+            self._status = {type(None): "finished", JobCancelled: "cancelled"}.get(type(self._error), "failed")
+            _live.discard(self)
+            self._ended.set()
+
+    def _close_books(self) -> None:
+        """Take no more rows; a metric log that is not complete is no reason to throw the results away."""
+        self._server.end()
+        remove_probes(self._probes)
+        if self._exporter is not None:
+            self._exporter.close()
+        self._log.close()
+        try:
+            self._results.finish()
+        except (OSError, pa.ArrowException) as error:
+            self._server.roll.give_up(str(error))
+
+    def _judge(self) -> None:
+        roll, error = self._server.roll, self._action.error
+        reports = Reports(
+            self.name,
+            dict(roll.hellos),
+            dict(roll.statuses),
+            [replace(fault, trace=with_source(fault.trace)) for fault in roll.faults],
+            self._deployment,
+            self._action.reason,
+            self._cancel_asked,
+            self._order.workers,
+            None if roll.given_up is None else unkept(roll.given_up),
+            None if error is None else jvm_ending(self._spark, JVM_SECONDS if lost_jvm(error) else 0.0),
+        )
+        self._error = self._error or judge(reports)
+
+
+def _input_of(order: JobOrder) -> DataFrame | None:
+    """What Spark hands to the workers, if anything."""
+    if not order.frames:
+        return None
+    from penstock.deploy.driver.frames import frame_inputs, handed  # imports all of Spark's SQL
+
+    return handed(frame_inputs(order.dataflow, order.frames), order.workers)
+
+
+_live: weakref.WeakSet[Job] = weakref.WeakSet()
+
+
+def workers_at_work() -> dict[str, int]:
+    """How many workers the jobs of this process hold, by topology; a process has one Spark context."""
+    held: Counter[str] = Counter()
+    for job in list(_live):
+        held[job.name] += job._order.workers if job._deployment is None else len(job._deployment.workers)
+    return dict(held)
+
+
+@atexit.register
+def _cancel_live_jobs() -> None:
+    for job in list(_live):
+        with contextlib.suppress(Exception):
+            job.cancel()

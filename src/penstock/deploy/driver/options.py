@@ -1,0 +1,123 @@
+"""JobOptions: how a job is to run, as `Topology.run`, `Topology.start` and `penstock run` hand it on; and JobOrder.
+
+One value instead of keywords that are passed along: what is asked of an option is asked here, once, before Spark is.
+`penstock.jobs` tells what each option means; tests/unit/test_typed_face.py holds names and defaults equal. From the
+options `submit` makes the order, which is everything that a job is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.deploy.driver.binding import Placing
+from penstock.deploy.driver.preflight import WORKERS_MAX
+from penstock.errors import InvalidInput
+from penstock.flow.checks import require_count, require_kind, require_number
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.optimise.contract import SEED_LIMIT, THETA_MAX
+from penstock.optimise.place import find_scheduler
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.worker_share import RunSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS_MAX = 1 << 20  # of a batch
+LINGER_MS_MAX = 60_000.0
+INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
+THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """Everything that can be said about a job beside its topology and its Spark session."""
+
+    scheduler: str = "best"
+    plan: Plan | None = None
+    profile: Profile | None = None
+    workers: int | None = None
+    take_last_slot: bool = False
+    node: str | None = None
+    seed: int = 0
+    theta: float | None = THETA_SECONDS
+    metrics: str | PathLike[str] | None = None
+    rows_max: int = 4096
+    linger_ms: float = 0.0
+    interval_s: float = 1.0
+    transport: str = "auto"
+    frames: Mapping[str, DataFrame] | None = None
+    prometheus_port: int | None = None
+    prometheus_host: str = "127.0.0.1"
+
+    def require_sound(self) -> None:
+        """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
+        require_count(self.rows_max, 1, ROWS_MAX, "rows_max")
+        require_count(self.seed, 0, SEED_LIMIT - 1, "seed")
+        if self.theta is not None:
+            require_number(self.theta, 0.0, THETA_MAX, "theta")
+        require_number(self.linger_ms, 0.0, LINGER_MS_MAX, "linger_ms")
+        require_number(self.interval_s, INTERVAL_S_MIN, INTERVAL_S_MAX, "interval_s")
+        require_kind(self.plan, Plan | None, "plan", "a penstock.Plan, such as penstock.read_plan('plan.json') returns")
+        wanted = "a penstock.Profile, such as penstock.read_profile(...) returns"
+        require_kind(self.profile, Profile | None, "profile", wanted)
+        require_kind(self.metrics, str | PathLike | None, "metrics", "the path of a folder")
+        require_kind(self.take_last_slot, bool, "take_last_slot", "True or False")
+        require_kind(self.prometheus_host, str, "prometheus_host", "a host name or an address")
+        require_kind(self.frames, Mapping | None, "frames", "a dict of DataFrames by the names of their sources")
+        if self.workers is not None:
+            require_count(self.workers, 1, WORKERS_MAX, "workers")
+        if self.prometheus_port is not None:
+            require_count(self.prometheus_port, 0, 65535, "prometheus_port")
+        if (folder := self.metrics_folder) is not None and folder.exists() and not folder.is_dir():
+            msg = f"metrics is {str(self.metrics)!r}, which is a file; give a folder for the metric log"
+            raise InvalidInput(msg)
+        self.settings()
+        find_scheduler(self.scheduler)
+
+    @property
+    def metrics_folder(self) -> Path | None:
+        """The folder of the metric log as the driver means it, wherever the driver goes later."""
+        return None if self.metrics is None else Path(self.metrics).absolute()
+
+    def settings(self) -> RunSettings:
+        """What workers are told; InvalidInput for an unknown transport."""
+        return RunSettings(
+            rows_max=self.rows_max, linger_ms=self.linger_ms, interval_s=self.interval_s, transport=self.transport
+        )
+
+
+OPTION_NAMES = tuple(option.name for option in fields(JobOptions))
+
+
+def require_known_options(names: Iterable[str]) -> None:
+    """Refuse names that `run` and `start` do not know; Python would name a function of ours."""
+    for name in names:
+        if name not in OPTION_NAMES:
+            near = get_close_matches(name, OPTION_NAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(OPTION_NAMES)}"
+            msg = f"run and start have no option {name!r}; {hint}"
+            raise InvalidInput(msg)
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """What to run and how; made by `submit`."""
+
+    dataflow: Dataflow
+    workers: int
+    placing: Placing
+    settings: RunSettings
+    host: str  # as executors reach the driver
+    bind: str  # as the driver listens: the same, unless something stands between
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    metrics: str | None = None
+    notes: tuple[str, ...] = ()
+    prometheus: tuple[str, int] | None = None  # host and port of the page; port 0 lets the kernel pick
+    reads: tuple[tuple[str, str], ...] = ()  # sources and a file of each, that every worker must see
+    writes: tuple[tuple[str, str], ...] = ()  # sinks and the folder of each

@@ -1,0 +1,334 @@
+"""The driver's end of the control line: what workers call, for one job, over lines that `door` and `sealed` keep shut.
+
+Workers call, the driver answers: executors reach the driver in every way that Spark is deployed, the other direction
+often not. Commands therefore wait in long polls. Words are JSON, rows are Arrow streams. Spark's own `barrier()` and
+`allGather()` would do for the rendezvous, at one second each.
+
+The state is a `Roll` behind one lock, which is tested without a network; the server carries calls to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.deploy.line.door import Door
+from penstock.deploy.line.messages import BATCH_BYTES_MAX, REPORT_BYTES_MAX, Fault, Hello, decode, decode_rows, encode
+from penstock.deploy.line.sealed import (
+    END,
+    KEY_BYTES,
+    LANES,
+    METRICS,
+    RESULTS,
+    WORDS,
+    Claim,
+    Line,
+    LineEnded,
+    derive,
+    is_proved,
+    veiled,
+)
+from penstock.errors import InvalidInput
+from penstock.run.engine.pace import Floors
+from penstock.run.region.membership import scale_command
+from penstock.run.transport.socket import listen
+
+POLL_SECONDS = 5.0  # a long poll is answered at least this often
+FAULTS_MAX = 1000
+COMMANDS_MAX = 10_000  # every worker is told each of them; scaling in a loop alone gives this number
+SHUTDOWN_SECONDS = 5.0
+MESSAGE_SECONDS = 120.0  # from a message's first byte to its last: a worker may be stopped for a while
+
+TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
+
+
+@dataclass
+class Roll:
+    """The workers: which have come, what they were told and reported. Every method may be called from any thread."""
+
+    hellos: dict[int, Hello] = field(default_factory=dict)
+    statuses: dict[int, str] = field(default_factory=dict)  # worker -> how it ended
+    faults: list[Fault] = field(default_factory=list)
+    given_up: str | None = None  # why the driver itself could not go on
+    _orders: dict[str, object] | None = None
+    _commands: list[str] = field(default_factory=list)
+    _floors: Floors | None = None
+    _closed: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    def hello(self, hello: Hello) -> dict[str, object]:
+        """A worker has arrived: `{}` to stay, `{"end": true}` to go home, `{"refused": why}` where it has no place.
+
+        Each number is given once. Spark may start a task anew, and before the work begins its new attempt takes the
+        place of the old one. Two processes of one attempt are one too many, and then no rows can be trusted.
+        """
+        with self.changed:
+            earlier = self.hellos.get(hello.worker)
+            if earlier is None or (hello.attempt > earlier.attempt and self._orders is None):
+                self.hellos[hello.worker] = hello
+                self.changed.notify_all()
+                return {}
+            anew = hello.attempt > earlier.attempt
+            refusal = (_came_back if anew else _one_too_many)(earlier, hello)
+            if not self.ending and earlier.process != hello.process:
+                self.fault(Fault(hello.worker, "worker", refusal, lost=hello.worker))
+            return {"end": True} if anew else {"refused": refusal}
+
+    def is_here(self, hello: Hello) -> bool:
+        """Whether this very process holds its number; one that was replaced does not."""
+        return self.hellos.get(hello.worker) == hello
+
+    def orders(self, hello: Hello, timeout: float) -> dict[str, object]:
+        """The deployment, once there is one; `{"wait": true}` when the time is over, `{"end": true}` to go home."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._orders is not None or self.ending or not self.is_here(hello), timeout)
+            if self.ending or not self.is_here(hello):
+                return {"end": True}
+            return self._orders or {"wait": True}
+
+    def commands(self, worker: int, seen: int, timeout: float) -> dict[str, object]:
+        """Commands after the first `seen`; returns early when the worker is done."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: len(self._commands) > seen or worker in self.statuses or self._closed, timeout
+            )
+            if worker in self.statuses:
+                return {"commands": [], "end": True}
+            return {"commands": self._commands[seen:] + (["cancel"] if self._closed else []), "end": self._closed}
+
+    def pace(self, worker: int, floors: Mapping[str, int]) -> dict[str, object]:
+        """How far the sources of the other workers are, in exchange for how far this one's are."""
+        with self.changed:
+            if self._floors is None:
+                return {"floors": {}}
+            heard = self._floors.exchange(worker, {int(group): int(time_us) for group, time_us in floors.items()})
+        return {"floors": {str(group): time_us for group, time_us in heard.items()}}
+
+    def fault(self, fault: Fault) -> None:
+        """A worker has failed; the others follow at once, or they would wait for it."""
+        with self.changed:
+            if len(self.faults) < FAULTS_MAX:
+                self.faults.append(fault)
+            self._commands.append("cancel")
+            self.changed.notify_all()
+
+    def give_up(self, reason: str) -> None:
+        """The driver cannot go on, so every worker has to end."""
+        with self.changed:
+            self.given_up = self.given_up or reason
+            self._commands.append("cancel")
+            self.changed.notify_all()
+
+    def done(self, worker: int, status: str) -> None:
+        """A worker has ended and handed over everything."""
+        with self.changed:
+            if self._floors is not None:
+                self._floors.left(worker)
+            self.statuses[worker] = status
+            self.changed.notify_all()
+
+    # -- the driver --------------------------------------------------------------------------------------------------
+
+    def wait_for_all(self, stop: Callable[[], bool], timeout: float | None) -> bool:
+        """Whether all workers have arrived; gives up when `stop` says so or the time is over."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._complete() or stop() or self.ending, timeout)
+            return self._complete()
+
+    @property
+    def ending(self) -> bool:
+        """Whether workers have been told to end at once."""
+        return self._closed or "cancel" in self._commands
+
+    def _complete(self) -> bool:
+        return bool(self.hellos) and len(self.hellos) == next(iter(self.hellos.values())).workers
+
+    def publish(self, orders: Mapping[str, object], floors: Floors | None = None) -> None:
+        """Let the workers begin; `floors` is for those whose sources keep pace with each other."""
+        with self.changed:
+            self._floors = floors
+            self._orders = dict(orders)
+            self.changed.notify_all()
+
+    def command(self, word: str) -> None:
+        """Tell every worker: `stop`, `cancel` or `scale COUNT REGION`."""
+        with self.changed:
+            self._commands.append(word)
+            self.changed.notify_all()
+
+    def scale(self, region: str, replicas: int) -> None:
+        """Tell every worker how many replicas a region is to have; InvalidInput when they end or heard too much."""
+        with self.changed:
+            if self.ending:  # workers would not hear it any more, and the caller would take silence for consent
+                msg = (
+                    f"region {region!r} cannot be scaled to {replicas}: the job was cancelled or has failed, and its "
+                    "workers have been told to end; start it again"
+                )
+                raise InvalidInput(msg)
+            if len(self._commands) >= COMMANDS_MAX:
+                msg = (
+                    f"region {region!r} cannot be scaled: the job has had {len(self._commands)} commands; the limit is "
+                    f"{COMMANDS_MAX}; start it again with the replicas that it needs"
+                )
+                raise InvalidInput(msg)
+            self.command(scale_command(region, replicas))
+
+    def awaken(self) -> None:
+        """Let waiting threads look again: something outside has changed."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Release every waiting thread."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+
+def _came_back(earlier: Hello, late: Hello) -> str:
+    return (
+        f"{earlier.process} died at work and Spark started it again as process {late.pid}; what it had handed over "
+        "cannot be taken back, so the job ends"
+    )
+
+
+def _one_too_many(earlier: Hello, late: Hello) -> str:
+    if late.process == earlier.process:
+        return f"worker {late.worker} ({late.process}) said hello twice"
+    return (
+        f"{late.process} says that it is worker {late.worker}, but {earlier.process} has said so before: one of them "
+        "is no worker of this job; look for a stranger on the network, and set spark.authenticate"
+    )
+
+
+class ControlServer:
+    """Carries calls to the Roll and rows to `take`; bound to one address, at a port that the kernel picks.
+
+    A worker shows the job's ticket to say hello; what it gets in return opens its other lanes and, with its orders, its
+    connections to other workers. So the ticket alone, once its number has said hello, opens nothing.
+    """
+
+    def __init__(self, host: str, ticket: bytes, workers_max: int, take: TakeBatch) -> None:
+        self.roll = Roll()
+        self._ticket, self._workers_max, self._take = ticket, workers_max, take
+        self._secret = secrets.token_bytes(KEY_BYTES)
+        listener = listen(host)
+        self.port: int = listener.getsockname()[1]
+        self._door = Door(listener, self._key_of, self._serve, len(LANES) * workers_max)
+
+    def end(self) -> None:
+        """Release every caller and close the port; a caller that does not go does not hold us up for long."""
+        self.roll.close()
+        self._door.close(SHUTDOWN_SECONDS)
+
+    def data_key(self, attempt: int = 0) -> bytes:
+        """What the workers of one attempt at the job prove to each other; it says nothing about other attempts."""
+        return derive(self._secret, "data", attempt)
+
+    def _key_of(self, claim: Claim) -> bytes | None:
+        hello = self.roll.hellos.get(claim.worker)
+        if not 0 <= claim.worker < self._workers_max or (claim.lane != "talk" and hello is None):
+            return None
+        key = self._ticket if claim.lane == "talk" or hello is None else self._worker_key(hello)
+        return key if is_proved(claim, key) else None
+
+    def _worker_key(self, hello: Hello) -> bytes:
+        return derive(self._secret, "worker", hello.worker, hello.attempt, hello.pid)
+
+    def _serve(self, claim: Claim, line: Line) -> None:
+        if claim.lane == "data":
+            self._take_rows(claim.worker, line)
+        else:
+            self._answer_calls(claim, line)
+
+    def _answer_calls(self, claim: Claim, line: Line) -> None:
+        """Answer one call after the other until the worker hangs up."""
+        hello = None if claim.lane == "talk" else self.roll.hellos[claim.worker]
+        while True:
+            _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
+            try:
+                call = decode(body, REPORT_BYTES_MAX)
+                kind = str(call.pop("call"))
+                if kind == "hello" and hello is None:
+                    arrived = Hello(**{**call, "worker": claim.worker})
+                    answer = self._admit(arrived, line)
+                    hello = arrived if "key" in answer else None
+                elif kind == "orders" and hello is not None:
+                    answer = self._orders(hello)
+                else:
+                    answer = self._answer(hello, kind, call)
+            except (ValueError, TypeError, KeyError) as error:
+                answer = {"refused": f"worker {claim.worker} sent a malformed call: {error}"}
+            line.send(WORDS, encode(answer))
+
+    def _admit(self, hello: Hello, line: Line) -> dict[str, object]:
+        pad = derive(line.key, "worker key")
+        return self.roll.hello(hello) or {"key": veiled(self._worker_key(hello), pad).hex()}
+
+    def _answer(self, hello: Hello | None, kind: str, call: dict[str, Any]) -> dict[str, object]:
+        if hello is None or not self.roll.is_here(hello):
+            msg = f"{kind!r} of a process that has no place in this job"
+            raise ValueError(msg)
+        match kind:
+            case "commands":
+                return self.roll.commands(hello.worker, int(call["seen"]), POLL_SECONDS)
+            case "pace":
+                return self.roll.pace(hello.worker, call["floors"])
+            case "fault":
+                self.roll.fault(Fault(**{**call, "worker": hello.worker}))
+            case "done":
+                self.roll.done(hello.worker, str(call["status"]))
+            case _:
+                msg = f"there is no call {kind!r}"
+                raise ValueError(msg)
+        return {}
+
+    def _orders(self, hello: Hello) -> dict[str, object]:
+        orders = self.roll.orders(hello, POLL_SECONDS)
+        if "job" not in orders:
+            return orders
+        pad = derive(self._worker_key(hello), "data key")
+        return {**orders, "data_key": veiled(self.data_key(), pad).hex()}
+
+    def _take_rows(self, worker: int, line: Line) -> None:
+        """Rows of collecting sinks and of the metric log; the last message is answered when all have been taken."""
+        limits = {RESULTS: BATCH_BYTES_MAX, METRICS: BATCH_BYTES_MAX, END: 0}
+        while True:
+            try:
+                kind, body = line.receive(limits, MESSAGE_SECONDS)
+            except LineEnded:
+                return  # Spark or a peer will say what became of the worker
+            except OSError as error:
+                self.roll.fault(Fault(worker, "worker", f"the driver could not take its rows: {error}"))
+                return
+            if kind == END:
+                line.send(END)
+                return
+            try:
+                name, batches = decode_rows(body)
+                for batch in batches:
+                    self._take(worker, "results" if kind == RESULTS else "metrics", name, batch)
+            except OSError as error:  # a disk that is full, a folder that was removed: the driver's own fault
+                self.roll.give_up(str(error))
+                return
+            except (ValueError, TypeError, KeyError) as error:
+                self.roll.fault(Fault(worker, "worker", f"the driver could not take its rows: {error}"))
+                return
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.02) -> bool:
+    """Ask again and again until the condition holds or the time is over; for what Spark does not announce."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+    return True

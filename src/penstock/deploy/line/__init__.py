@@ -1,0 +1,1 @@
+"""The control line between driver and workers: proofs, limits and messages."""

@@ -1,0 +1,136 @@
+"""Messages between driver and workers: JSON for words and Arrow for rows, neither of which can carry code.
+
+How both ends prove themselves and sign messages is in `sealed`; which message may come when is in `rendezvous`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.run.engine.worker import Deployment
+from penstock.run.engine.worker_share import RunSettings
+from penstock.run.transport.links import WorkerPlace
+
+TEXT_BYTES_MAX = 64 << 20  # of one JSON message; a deployment of a million tasks is the largest
+REPORT_BYTES_MAX = 1 << 20  # of one JSON message from a worker
+BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
+# Spark hands a job's ticket to its tasks in the tasks' descriptions, which go from the driver to an executor. A closure
+# would not do: it lies in a block that every process that can talk to Spark may fetch. Spark blacks out properties with
+# "secret" in their names in event logs.
+TICKET_PROPERTY = "penstock.secret"
+ROWS_NAME_BYTES_MAX = 4096
+_NAME_LENGTH = struct.Struct("<H")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Where a worker has landed, in its own words."""
+
+    worker: int
+    workers: int  # in all, as this worker was told
+    address: str  # of the executor: its host and process; equal strings are the same executor
+    host: str  # where this worker listens for the others
+    port: int
+    pid: int
+    ppid: int
+    boot_id: str  # equal on the same machine
+    ipc: str  # equal also in namespaces: processes with equal strings can share memory
+    python: str
+    pyarrow: str
+    memory_mb: float  # available on the machine
+    attempt: int = 0  # Spark's number of the task's attempt: greater for each that it starts
+    unseen: Sequence[int] = ()  # numbers of the files (`reachable`) that this worker should see and does not
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made a list of it
+
+    @property
+    def process(self) -> str:
+        """The worker's process, for a message."""
+        return f"process {self.pid} of executor {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a worker gave up."""
+
+    worker: int
+    kind: str  # task: a user's function raised; peer: another worker vanished; input: Spark failed; worker: the rest
+    message: str
+    task: str = ""
+    node: str = ""
+    trace: str = ""
+    lost: int | None = None  # the worker that vanished, where the kind is peer
+
+
+def encode(value: Mapping[str, object]) -> bytes:
+    """A JSON message."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode(data: bytes | bytearray, size_max: int = TEXT_BYTES_MAX) -> dict[str, Any]:
+    """A JSON object; ValueError when the message is too large or no JSON object."""
+    if len(data) > size_max:
+        msg = f"message of {len(data)} bytes; the limit is {size_max}"
+        raise ValueError(msg)
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        msg = f"message is {type(value).__name__}; it must be an object"
+        raise TypeError(msg)
+    return value
+
+
+def encode_deployment(deployment: Deployment) -> dict[str, object]:
+    """A deployment as plain values."""
+    return {
+        "job": deployment.job,
+        "workers": [asdict(place) for place in deployment.workers],
+        "worker_of": dict(deployment.worker_of),
+        "settings": asdict(deployment.settings),
+    }
+
+
+def decode_deployment(value: Mapping[str, Any]) -> Deployment:
+    """What `encode_deployment` made."""
+    return Deployment(
+        value["job"],
+        tuple(WorkerPlace(**place) for place in value["workers"]),
+        value["worker_of"],
+        RunSettings(**value["settings"]),
+    )
+
+
+def encode_rows(name: str, batch: pa.RecordBatch) -> tuple[bytes, memoryview]:
+    """Rows for a sink or a table of the metric log, as the parts of one message: the name, then an Arrow stream."""
+    words = name.encode()
+    if len(words) > ROWS_NAME_BYTES_MAX:
+        msg = f"name {name[:40]!r}... has {len(words)} bytes; the limit is {ROWS_NAME_BYTES_MAX}"
+        raise ValueError(msg)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    head = _NAME_LENGTH.pack(len(words)) + words
+    return head.ljust(_stream_at(len(words)), b"\0"), memoryview(sink.getvalue())
+
+
+def decode_rows(data: bytearray) -> tuple[str, list[pa.RecordBatch]]:
+    """What `encode_rows` made, without a copy; ValueError for anything else."""
+    try:
+        (length,) = _NAME_LENGTH.unpack_from(data)
+        name = data[_NAME_LENGTH.size : _NAME_LENGTH.size + length].decode()
+        with pa.ipc.open_stream(pa.py_buffer(data).slice(_stream_at(length))) as stream:
+            return name, list(stream)
+    except (struct.error, OSError, pa.ArrowException) as error:
+        msg = f"a message holds no readable rows: {error}"
+        raise ValueError(msg) from error
+
+
+def _stream_at(name_bytes: int) -> int:
+    """Where the rows begin: aligned, because columns that are not are slow to read and some kernels copy them."""
+    return -(-(_NAME_LENGTH.size + name_bytes) // 16) * 16

@@ -1,0 +1,236 @@
+"""The metric log: rows of `run.meters.TABLES` as Parquet files, a folder for each table.
+
+Rows are buffered and written as whole files, first under a hidden name, so that a reader such as Spark SQL does not
+meet half a file while the job runs (`test_a_full_disk_stops_the_log_and_leaves_no_half_file`). The latest rows of each
+worker and the sums since the start stay in memory, for `Job.metrics()`, `Job.profile()` and the page for Prometheus.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.deploy.metrics.logged_jobs import TOPOLOGY_KEY, UNKNOWN, choose_job, damaged, logged_jobs, table_files
+from penstock.errors import InvalidInput
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.run.engine.meters import ADDED, TABLES, percentile
+
+FLUSH_SECONDS = 10.0
+FLUSH_ROWS = 100_000
+SUMMED = ADDED["tasks"]
+LINK_SUMMED = ("frames", "bytes", "blocked_us")
+NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle")
+
+
+@dataclass
+class Sums:
+    """What a job's log adds up to so far."""
+
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)  # task -> SUMMED
+    newest: dict[str, dict[str, int | str]] = field(default_factory=dict)  # task -> NEWEST
+    edges: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (from, to) -> tuples, bytes
+    latency: dict[str, Counter[int]] = field(default_factory=dict)  # task -> batches by upper end of the bucket (us)
+    links: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)  # (worker, peer) -> LINK_SUMMED
+    transports: dict[tuple[int, int], str] = field(default_factory=dict)  # (worker, peer) -> ring or socket
+    began_us: int | None = None
+    ended_us: int = 0
+    watermarks_us: dict[str, int] = field(default_factory=dict)  # task -> event time, where it has any
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Add rows of one table to the sums."""
+        for row in batch.to_pylist():
+            if name == "tasks":
+                counts = self.tasks.setdefault(row["task"], dict.fromkeys(SUMMED, 0))
+                for column in SUMMED:
+                    counts[column] += row[column]
+                self.newest[row["task"]] = {column: row[column] for column in NEWEST}
+                if row["watermark_us"] is not None:
+                    self.watermarks_us[row["task"]] = row["watermark_us"]
+                began_us = row["time_us"] - row["interval_us"]
+                self.began_us = began_us if self.began_us is None else min(self.began_us, began_us)
+                self.ended_us = max(self.ended_us, row["time_us"])
+            elif name == "edges":
+                counts = self.edges.setdefault((row["source"], row["target"]), {"tuples": 0, "bytes": 0})
+                counts["tuples"] += row["tuples"]
+                counts["bytes"] += row["bytes"]
+            elif name == "links":
+                counts = self.links.setdefault((row["worker"], row["peer"]), dict.fromkeys(LINK_SUMMED, 0))
+                for column in LINK_SUMMED:
+                    counts[column] += row[column]
+                self.transports[row["worker"], row["peer"]] = row["transport"]
+            elif name == "latency":
+                self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
+
+    def profile(self) -> Profile:
+        """The same sums as `profile_builder` asks Spark SQL for, over the same log."""
+        seconds = max(1, self.ended_us - (self.began_us or 0)) / 1e6
+        loads = {
+            task: TaskProfile(counts["cpu_us"] / max(1, counts["interval_us"]))
+            for task, counts in sorted(self.tasks.items())
+        }
+        edges = tuple(
+            EdgeProfile(source, target, counts["bytes"] / seconds, counts["tuples"] / seconds)
+            for (source, target), counts in sorted(self.edges.items())
+        )
+        return Profile(loads, edges)
+
+
+class MetricLog:
+    """Takes batches from any thread. Without a folder only the latest rows and the sums are kept."""
+
+    def __init__(self, job: str, folder: str | Path | None = None, topology: str = UNKNOWN) -> None:
+        self._job, self._folder = job, None if folder is None else Path(folder)
+        self._footer = {TOPOLOGY_KEY: topology}
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._files = 0
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        self._stopped: Exception | None = None  # why nothing is written any more
+        self._unwritten = 0  # rows since then
+        self._latest: dict[tuple[str, int], pa.RecordBatch] = {}
+        self._heard_at: dict[int, float] = {}  # worker -> when it last said anything, on the monotonic clock
+        self._sums = Sums()
+        if self._folder is not None:
+            _make_folders(self._folder)
+
+    def take(self, worker: int, name: str, batch: pa.RecordBatch) -> None:
+        """Take rows from a worker; KeyError or ValueError where the log has no table of that name or schema."""
+        batch = batch.cast(TABLES[name])
+        with self._lock:
+            self._latest[name, worker] = batch
+            self._heard_at[worker] = time.monotonic()
+            self._sums.add(name, batch)
+            if self._stopped is not None:
+                self._unwritten += batch.num_rows
+            if self._folder is None:
+                return
+            self._waiting[name].append(batch)
+            if time.monotonic() >= self._flush_at or len(self._waiting[name]) * 100 > FLUSH_ROWS:
+                self._try_to_flush()
+
+    def latest(self, name: str) -> pa.Table:
+        """The newest rows of every worker."""
+        if name not in TABLES:
+            msg = f"metric table {name!r} is asked for; there are {', '.join(TABLES)}"
+            raise InvalidInput(msg)
+        with self._lock:
+            batches = [batch for (table, _), batch in sorted(self._latest.items()) if table == name]
+        return pa.Table.from_batches(batches, TABLES[name])
+
+    def silent_s(self, worker: int, since: float) -> float:
+        """Seconds since a worker's last rows, or since `since` (on the monotonic clock) where none came later."""
+        with self._lock:
+            return time.monotonic() - max(since, self._heard_at.get(worker, since))
+
+    def sums(self) -> Sums:
+        """Everything added up since the start; a copy."""
+        with self._lock:
+            return copy.deepcopy(self._sums)
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """CPU, tuples and bytes of each task since the start."""
+        with self._lock:
+            return {task: dict(counts) for task, counts in self._sums.tasks.items()}
+
+    def latency_us(self, fraction: float) -> int:
+        """End-to-end latency of batches, as a percentile since the start; 0 before the first one arrives."""
+        with self._lock:
+            together: Counter[int] = Counter()
+            for histogram in self._sums.latency.values():
+                together.update(histogram)
+        return percentile(list(together.items()), fraction)
+
+    def close(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            self._try_to_flush()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing in the folder, if anything; the sums in memory are complete all the same."""
+        if self._stopped is None:
+            return ()
+        rows = "1 row of it was" if self._unwritten == 1 else f"{self._unwritten:,} rows of it were"
+        return (f"metric log stopped: {self._stopped}; {rows} not written",)
+
+    def _try_to_flush(self) -> None:
+        """Write the buffered rows; where that fails, the log ends and the job goes on."""
+        try:
+            self._flush()
+        except (OSError, pa.ArrowException) as error:
+            self._stopped, self._folder = error, None
+            self._unwritten += sum(batch.num_rows for batches in self._waiting.values() for batch in batches)
+            self._waiting.clear()
+
+    def _flush(self) -> None:
+        import pyarrow.parquet as pq
+
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        if self._folder is None:
+            return
+        for name, batches in self._waiting.items():
+            if batches:
+                target = self._folder / name / f"{self._job}-{self._files:05d}.parquet"
+                hidden = target.with_name(f".{target.name}.writing")
+                try:
+                    table = pa.Table.from_batches(batches, TABLES[name]).replace_schema_metadata(self._footer)
+                    pq.write_table(table, hidden)
+                    hidden.replace(target)
+                except BaseException:
+                    hidden.unlink(missing_ok=True)  # free its space: the disk may be full
+                    raise
+                batches.clear()
+        self._files += 1
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder for each table; InvalidInput, before a job begins, where files cannot be written there."""
+    try:
+        for name in TABLES:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder / name):
+                pass
+    except OSError as error:
+        msg = f"metrics cannot be written to {str(folder)!r}: {error.strerror or error}; give a folder that is yours"
+        raise InvalidInput(msg) from None
+
+
+def require_log_folder(folder: str | Path) -> None:
+    """Raise InvalidInput for a folder that does not exist or holds no metric log."""
+    missing = f"there is no folder {folder}" if not Path(folder).is_dir() else f"{folder} has no folder 'tasks'"
+    if not (Path(folder) / "tasks").is_dir():
+        msg = f"{folder} is no metric log: {missing}; give the folder that penstock run --metrics wrote"
+        raise InvalidInput(msg)
+
+
+def read_metric_table(folder: str | Path, name: str, job: str | None = None) -> list[dict[str, object]]:
+    """Every row of one table of a folder's log, of one job or of all jobs; empty where the log has no rows of it."""
+    import pyarrow.parquet as pq
+
+    require_log_folder(folder)
+    rows: list[dict[str, object]] = []
+    for path in table_files(folder, name, job):
+        try:
+            rows += pq.read_table(path, schema=TABLES[name]).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(path, error) from None
+    return rows
+
+
+def read_job_table(
+    folder: str | Path, name: str, job: str | None = None, topology: str | None = None
+) -> tuple[list[dict[str, object]], str]:
+    """The rows of one job, the latest unless one is named, and a note on the choice."""
+    require_log_folder(folder)
+    jobs = logged_jobs(folder, name)
+    if not jobs:
+        return [], ""
+    chosen, note = choose_job(folder, jobs, job, topology)
+    return read_metric_table(folder, name, chosen.id), note

@@ -1,0 +1,1 @@
+"""Rows that come back from workers: over the control line, as files, as DataFrames."""

@@ -1,0 +1,68 @@
+"""Settings that close `local_session` to strangers, and the note about sessions that are open.
+
+All ports of Spark bind to loopback, and a caller must hold a secret drawn for each session. Without it any local
+process could read the session's blocks, closures among them, and register as an executor. Command lines can be read by
+every user of the machine, so the JVM starts without the secrets (`test_no_secret_stands_on_a_command_line`). The pages
+of `local-cluster`'s master and workers cannot be turned off; they ask for a signature that no caller has. Sessions on
+other masters reach other machines, where the secret must be too, so their users have to close them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+
+LOOPBACK = "127.0.0.1"
+LOCAL_ADDRESS = "SPARK_LOCAL_IP"  # where the pages of a local-cluster listen, and executors; no setting says so
+SECRET_BYTES = 32
+# As Spark's own spark.redaction.regex.
+_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+_SIGNED = "org.apache.spark.ui.JWSFilter"
+
+OPEN_NOTE = (
+    "the Spark session has spark.authenticate off, so any process that reaches its ports can read this job's rows and "
+    "run code in its executors; set it and spark.network.crypto.enabled, or use penstock.deploy.local_session()"
+)
+
+
+def closing_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a session whose executors all run on this machine; the caller's own settings win."""
+    settings = {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(SECRET_BYTES),
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",  # to MD5
+    }
+    if given.get("spark.ui.enabled", "false") != "true":
+        key = base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        settings |= {"spark.ui.filters": _SIGNED, f"spark.{_SIGNED}.param.secretKey": key}
+    return settings
+
+
+def for_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that may stand on the JVM's command line, where other users can read them: those without secrets."""
+    return {name: value for name, value in settings.items() if not _SECRET_NAME.search(name)}
+
+
+def keep_to_loopback() -> None:
+    """Bind the JVM that this process is about to start to loopback."""
+    os.environ[LOCAL_ADDRESS] = LOOPBACK
+
+
+def reach_out() -> dict[str, str]:
+    """Undo `keep_to_loopback` for a session with executors elsewhere; settings for a JVM that runs already."""
+    if os.environ.get(LOCAL_ADDRESS) != LOOPBACK:
+        return {}
+    del os.environ[LOCAL_ADDRESS]
+    return {"spark.driver.host": socket.gethostbyname(socket.gethostname())}
+
+
+def open_notes(authenticated: bool) -> tuple[str, ...]:
+    """The job's note on its session: one sentence where strangers can read its rows, else none."""
+    return () if authenticated else (OPEN_NOTE,)

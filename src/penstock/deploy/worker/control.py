@@ -1,0 +1,279 @@
+"""The worker's end of the control line.
+
+The worker's loop must not wait for commands, so threads do, each with a line of its own. One holds the long poll for
+commands and wakes the loop through an eventfd; one sends rows. Where sources keep pace with other workers, a third asks
+how far those are. Metrics that find the sender's queue full are set aside; where many wait, intervals are joined, so
+the log is coarser but every count arrives (`test_metrics_behind_many_results_are_late_but_not_lost`). Results wait for
+room, so a slow driver slows the job down. When the driver vanishes, the worker cancels itself
+(`test_a_worker_cancels_itself_when_its_driver_is_gone`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.deploy.line.messages import TEXT_BYTES_MAX, Fault, Hello, decode, decode_deployment, encode, encode_rows
+from penstock.deploy.line.sealed import END, METRICS, RESULTS, WORDS, Line, LineBroken, derive, open_line, veiled
+from penstock.run.engine.meters import joined
+from penstock.run.engine.worker import Cancelled, Deployment
+from penstock.run.transport.protocol import PeerGone
+
+SCHEME = "tcp://"
+QUEUE_BATCHES = 32
+METRICS_ROOM = 16  # metrics are set aside rather than let results wait behind them
+METRICS_ASIDE = 256  # tables; beyond that intervals are joined
+CALL_SECONDS = 30.0
+PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
+ORDERS_POLLS_MAX = 120
+OPENINGS_MAX = 40  # strangers may crowd the driver's door
+OPENING_PAUSE_SECONDS = 0.05
+
+
+class DriverGone(PeerGone):
+    """The driver does not answer any more."""
+
+
+class DriverLine:
+    """One worker's connection to its driver; implements `penstock.run.engine.control.Control`."""
+
+    def __init__(self, location: str, ticket: bytes, worker: int) -> None:
+        self._key, self._worker = ticket, worker  # after hello, the key is this worker's own
+        host, _, port = location.removeprefix(SCHEME).rpartition(":")
+        self._address = host.strip("[]"), int(port)
+        self._lines: dict[str, Line] = {}
+        self.data_key = b""  # the key that workers prove to each other; it comes with the deployment
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waiting: deque[str] = deque()
+        self._rows: queue.Queue[tuple[str, str, pa.RecordBatch] | None] = queue.Queue(QUEUE_BATCHES)
+        self._broken: BaseException | None = None
+        self._cancelled = False
+        self._aside: deque[tuple[str, str, pa.RecordBatch]] = deque()
+        self._floors: Mapping[int, int] = {}
+        self._others: Mapping[int, int] = {}
+        self._pace_due = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    # -- before and after the run ------------------------------------------------------------------------------------
+
+    def hello(self, hello: Hello) -> Deployment | None:
+        """Report for duty and wait for the deployment; None when the job has ended before it began."""
+        answer = self._call("talk", "hello", asdict(hello))
+        if answer.get("end"):
+            return None
+        self._key = veiled(bytes.fromhex(answer["key"]), derive(self._lines["talk"].key, "worker key"))
+        for _ in range(ORDERS_POLLS_MAX):
+            answer = self._call("talk", "orders", {})
+            if answer.get("end"):
+                return None
+            if not answer.get("wait"):
+                self.data_key = veiled(bytes.fromhex(answer["data_key"]), derive(self._key, "data key"))
+                return decode_deployment(answer)
+        msg = "the driver never sent a deployment"
+        raise DriverGone(msg)
+
+    def start(self) -> None:
+        """Begin to listen for commands and to send rows."""
+        self._start_thread("commands", self._listen)
+        self._start_thread("rows", self._send_rows)
+
+    def _start_thread(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"penstock-{name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def flush(self) -> None:
+        """Wait until every row has arrived at the driver; a driver that is gone or cancels ends the wait."""
+        if len(self._threads) > 1:
+            while self._aside:
+                self._put(self._aside.popleft())
+            self._put(None)
+            while self._threads[1].is_alive():
+                self._check()
+                self._threads[1].join(0.1)
+        if self._broken is not None:
+            msg = f"rows did not reach the driver: {self._broken}"
+            raise DriverGone(msg)
+
+    def fault(self, fault: Fault) -> None:
+        """Report why this worker gives up; where the driver has gone, do nothing."""
+        with contextlib.suppress(OSError):
+            self._call("talk", "fault", asdict(fault))
+
+    def done(self, status: str) -> None:
+        """Say goodbye."""
+        with contextlib.suppress(OSError):
+            self._call("talk", "done", {"status": status})
+
+    def close(self) -> None:
+        """Leave nothing behind: threads, connection, descriptor."""
+        self._cancelled = True
+        self._pace_due.set()
+        self._end_rows()
+        for line in list(self._lines.values()):
+            line.break_off()
+        for thread in self._threads:
+            thread.join(CALL_SECONDS)
+        for line in self._lines.values():
+            line.close()
+        os.close(self._event)
+
+    def _end_rows(self) -> None:
+        """Tell the sender that no more rows come; where its queue is full, drop waiting rows to make room."""
+        while True:
+            try:
+                return self._rows.put_nowait(None)
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._rows.get_nowait()
+
+    # -- called by the worker's loop ---------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when a command waits."""
+        return self._event
+
+    def commands(self) -> list[str]:
+        """Commands that wait."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+        found = []
+        while self._waiting:
+            found.append(self._waiting.popleft())
+        return found
+
+    def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
+        """Hand over rows of the metric log, or set them aside while the line is congested; never waits."""
+        self._aside.extend(("metrics", name, batch) for name, batch in tables.items() if batch.num_rows)
+        while self._aside and self._rows.qsize() < METRICS_ROOM:
+            self._rows.put(self._aside.popleft())
+        if len(self._aside) > METRICS_ASIDE:
+            self._join_aside()
+
+    def _join_aside(self) -> None:
+        """Make one interval of every two that wait."""
+        waiting: dict[str, list[pa.RecordBatch]] = {}
+        for _, name, batch in self._aside:
+            waiting.setdefault(name, []).append(batch)
+        self._aside = deque(
+            ("metrics", name, joined(name, batches[i : i + 2]))
+            for name, batches in waiting.items()
+            for i in range(0, len(batches), 2)
+        )
+
+    def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
+        """Tell the driver how far this worker's sources are; returns the driver's last word on the others."""
+        self._floors = floors
+        self._pace_due.set()
+        if len(self._threads) == 2:
+            self._start_thread("pace", self._compare_pace)
+        return self._others
+
+    def deliver(self, sink: str, batch: pa.RecordBatch) -> None:
+        """Hand over rows of a collecting sink; waits for room."""
+        pieces = max(1, -(-batch.nbytes // PIECE_BYTES))
+        rows = max(1, -(-batch.num_rows // pieces))
+        for start in range(0, batch.num_rows, rows):
+            self._put(("results", sink, batch.slice(start, rows)))
+
+    def _put(self, entry: tuple[str, str, pa.RecordBatch] | None) -> None:
+        while True:
+            self._check()
+            try:
+                return self._rows.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def _check(self) -> None:
+        if self._cancelled:
+            msg = f"worker {self._worker} was cancelled"
+            raise Cancelled(msg)
+        if self._broken is not None:
+            msg = f"the driver takes no more rows: {self._broken}"
+            raise DriverGone(msg)
+
+    # -- threads -----------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        seen = 0
+        while True:
+            try:
+                answer = self._call("poll", "commands", {"seen": seen})
+            except OSError:
+                answer = {"commands": ["cancel"], "end": True}
+            if answer["commands"]:
+                seen += len(answer["commands"])
+                self._cancelled |= "cancel" in answer["commands"]
+                self._waiting.extend(answer["commands"])
+                os.eventfd_write(self._event, 1)
+            if answer["end"] or self._cancelled:  # after a cancel nothing else matters, and `close` waits for this
+                return
+
+    def _compare_pace(self) -> None:
+        try:
+            while self._pace_due.wait() and not self._cancelled:
+                self._pace_due.clear()
+                said = {str(group): time_us for group, time_us in self._floors.items()}
+                heard = self._call("pace", "pace", {"floors": said})["floors"]
+                self._others = {int(group): time_us for group, time_us in heard.items()}
+        except OSError:
+            if not self._cancelled:  # with this lane alone gone, sources here and elsewhere would wait for ever
+                self._cancelled = True
+                self._waiting.append("cancel")
+                os.eventfd_write(self._event, 1)
+
+    def _send_rows(self) -> None:
+        try:
+            line = self._line("data")
+            line.connection.settimeout(None)  # a slow driver slows the job down
+            while (entry := self._rows.get()) is not None:
+                kind, name, batch = entry
+                line.send(RESULTS if kind == "results" else METRICS, *encode_rows(name, batch))
+            line.send(END)
+            line.receive({END: 0})  # the driver answers when it has taken everything
+        except (OSError, ValueError, pa.ArrowException) as error:
+            self._broken = error
+
+    def _call(self, lane: str, kind: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Ask the driver; DriverGone when it does not answer, or refuses."""
+        line = self._line(lane)
+        line.connection.settimeout(CALL_SECONDS)
+        line.send(WORDS, encode({**body, "call": kind}))
+        _, data = line.receive({WORDS: TEXT_BYTES_MAX})
+        answer = decode(data)
+        if "refused" in answer:
+            raise DriverGone(str(answer["refused"]))
+        return answer
+
+    def _unless_closed(self, line: Line) -> Line:
+        """A line that was opened while `close` broke off the others is broken off too."""
+        if self._cancelled:
+            line.break_off()
+        return line
+
+    def _line(self, lane: str) -> Line:
+        """This lane's line, opened when it is first needed; the driver's door may be crowded for a while."""
+        if lane in self._lines:
+            return self._lines[lane]
+        why: OSError | None = None
+        for _ in range(OPENINGS_MAX):
+            if self._cancelled:
+                break
+            try:
+                self._lines[lane] = open_line(self._address, self._key, self._worker, lane, CALL_SECONDS)
+            except (LineBroken, ConnectionResetError, BrokenPipeError) as error:
+                why = error
+                time.sleep(OPENING_PAUSE_SECONDS)
+            else:
+                return self._unless_closed(self._lines[lane])
+        msg = f"the driver at {self._address[0]}:{self._address[1]} did not let worker {self._worker} in: {why}"
+        raise DriverGone(msg)

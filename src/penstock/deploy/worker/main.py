@@ -1,0 +1,258 @@
+"""The program of Spark's Python worker: say hello, wait for the deployment, run the Penstock worker, say goodbye.
+
+Spark keeps its Python processes for later tasks, so every socket, thread and descriptor is closed in `finally`, and a
+process refuses to run two jobs at once. When the daemon dies it sends SIGHUP, whose default would end the process
+without `finally`. Here SIGHUP and SIGINT raise `Interrupted`, which differs from a user's own `sys.exit()` or
+KeyboardInterrupt (`test_a_signal_raises_interrupted_and_no_kind_of_exit`). Spark kills with SIGKILL, so the driver asks
+over the control line first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.deploy.driver.binding import sized
+from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
+from penstock.deploy.results.files import ResultFiles, ResultFolder
+from penstock.deploy.worker.control import SCHEME, DriverLine
+from penstock.deploy.worker.pulled import InputLost, PulledInput
+from penstock.deploy.worker.reachable import Probe, unseen
+from penstock.deploy.worker.tagged import Splitter
+from penstock.errors import InternalError
+from penstock.run.contract import Interrupted
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
+from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
+from penstock.run.operators.sources.generated import SETTING_INPUTS
+from penstock.run.transport.host import boot_id, namespaces
+from penstock.run.transport.socket import listen
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+STATUS_SCHEMA = "worker int, status string"
+NOT_TWICE = "is not started twice"  # marks the error of a task's second attempt
+LEAVE_SECONDS = 1.0  # how long a failed worker waits for Spark's next batch, after which it reads no more
+MESSAGE_CHARACTERS_MAX = 20_000
+TRACE_CHARACTERS_MAX = 200_000
+
+_inside = threading.Lock()  # held while a job runs in this process
+
+
+class WorkerFailed(Exception):
+    """Ends the Spark task of a worker that has failed; the driver knows the reason already."""
+
+
+@dataclass(frozen=True)
+class WorkerCall:
+    """Everything that a worker needs to know before it can call the driver; Spark's closure carries it."""
+
+    job: str
+    dataflow: Dataflow
+    workers: int  # in all; a worker's number is that of its Spark task
+    location: str
+    loopback: bool  # executors live in the driver's process
+    frames: tuple[str, ...] = ()  # the operators that read DataFrames; where there are several, rows are tagged
+    results: ResultFolder = field(default_factory=lambda: ResultFolder("", {}))
+    probes: tuple[Probe, ...] = ()  # files that the worker must see
+
+    def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
+        """For `rdd.mapPartitions`: a worker whose sources read for themselves, or that has no part of a DataFrame."""
+        yield run_worker(self, None)
+
+    def on_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: a worker that is handed a partition of a DataFrame."""
+        _first_attempt()  # before anything is read
+        pulled = PulledInput(batches)
+        worker, status = run_worker(self, pulled)
+        if not pulled.leave(None if status == "finished" else LEAVE_SECONDS):
+            raise WorkerFailed(status)
+        yield pa.RecordBatch.from_pydict({"worker": pa.array([worker], pa.int32()), "status": [status]})
+
+
+def run_worker(call: WorkerCall, pulled: PulledInput | None) -> tuple[int, str]:
+    """Run one worker of a job to its end; its number and how it ended."""
+    context = _first_attempt()
+    me = context.partitionId()
+    if not _inside.acquire(blocking=False):
+        msg = f"process {os.getpid()} still runs another job"
+        raise InternalError(msg)
+    before = _raise_on_signals()
+    try:
+        ticket = bytes.fromhex(context.getLocalProperty(TICKET_PROPERTY) or "")
+        return me, _serve(call, me, ticket, context.taskAttemptId(), pulled)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _inside.release()
+
+
+def _first_attempt() -> TaskContext:
+    """This Spark task; raises where Spark starts a failed one again, whose rows the other workers have lost."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        msg = "a worker was started outside of a Spark task"
+        raise InternalError(msg)
+    if context.attemptNumber() > 0:
+        msg = f"worker {context.partitionId()} {NOT_TWICE} (attempt {context.attemptNumber()})"
+        raise WorkerFailed(msg)
+    return context
+
+
+def _serve(call: WorkerCall, me: int, ticket: bytes, attempt: int, pulled: PulledInput | None) -> str:
+    line = DriverLine(call.location, ticket, me)
+    listener = None
+    try:
+        listener = listen("127.0.0.1" if call.loopback else own_address(call.location))
+        deployment = line.hello(_hello(call, me, listener, attempt))
+        if deployment is None:
+            status = "cancelled"
+        else:
+            line.start()
+            status = _work(call, me, deployment, line, listener, pulled)
+        line.done(status)
+        return status
+    finally:
+        if listener is not None:
+            listener.close()
+        line.close()
+
+
+def _work(
+    call: WorkerCall,
+    me: int,
+    deployment: Deployment,
+    line: DriverLine,
+    listener: socket.socket,
+    pulled: PulledInput | None,
+) -> str:
+    files = ResultFiles(call.results, me)
+
+    def deliver(sink: str, batch: pa.RecordBatch) -> None:
+        (files if sink in call.results.schemas else line).deliver(sink, batch)
+
+    settings = {SETTING_INPUTS: _inputs(call.frames, pulled), SETTING_DELIVER: deliver, SETTING_JOB: call.job}
+    node = deployment.workers[me].node
+    try:
+        dataflow = sized(call.dataflow, len(deployment.workers))
+        Worker(dataflow, deployment, me, line, settings).run(listener, line.data_key)
+        files.finish()
+        line.flush()
+    except Cancelled:
+        return "cancelled"
+    except Exception as error:  # every failure is reported, also a bug of ours
+        line.fault(_fault(error, me, node))
+        return "failed"
+    finally:
+        files.close()
+    return "finished"
+
+
+def _inputs(frames: tuple[str, ...], pulled: PulledInput | None) -> dict[str, Iterator[pa.RecordBatch | None]]:
+    """The input of each operator that reads a DataFrame."""
+    if pulled is None:
+        return {}
+    if len(frames) == 1:
+        return {frames[0]: pulled}
+    splitter = Splitter(pulled, len(frames))
+    return {name: splitter.reader(number) for number, name in enumerate(frames)}
+
+
+def _fault(error: Exception, me: int, node: str) -> Fault:
+    """A user's failure, a vanished peer, or a failure of this worker itself."""
+    # A send inside a task's `emit` may find the peer gone, and a peer that gave up before we called it refuses the
+    # call; neither is a failure of this worker. A user's function may lose connections of its own.
+    if isinstance(error, InputLost):
+        return Fault(me, "input", _short(str(error)), node=node)
+    if isinstance(error, ConnectionError):
+        return Fault(me, "peer", _short(str(error)), node=node, lost=getattr(error, "worker", None))
+    trace = error.trace if isinstance(error, TaskFault) else "".join(traceback.format_exception(error))
+    task = error.task if isinstance(error, TaskFault) else ""
+    message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"
+    kind = "task" if isinstance(error, TaskFault) else "worker"
+    return Fault(me, kind, _short(message), task, node, trace[-TRACE_CHARACTERS_MAX:])
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARACTERS_MAX else message[:MESSAGE_CHARACTERS_MAX] + " ..."
+
+
+def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> Hello:
+    host, port = listener.getsockname()[:2]
+    return Hello(
+        worker=me,
+        workers=call.workers,
+        address=f"{host}:{executor_pid()}",
+        host=host,
+        port=port,
+        pid=os.getpid(),
+        ppid=os.getppid(),
+        boot_id=boot_id(),
+        ipc=namespaces(),
+        python=platform.python_version(),
+        pyarrow=pa.__version__,
+        memory_mb=available_memory_mb(),
+        attempt=attempt,
+        unseen=unseen(call.probes),
+    )
+
+
+def executor_pid() -> int:
+    """The process of the executor: the JVM above this process and the daemon that forked it."""
+    # The parent's number would not do: workers that read a DataFrame have another daemon than the rest.
+    pid = os.getppid()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+                return pid
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return os.getppid()
+
+
+def own_address(location: str) -> str:
+    """Where other workers reach this one: Spark's configured address, or this end of the route to the driver."""
+    if told := os.environ.get("SPARK_LOCAL_IP"):
+        return told
+    driver = location.removeprefix(SCHEME).rpartition(":")[0].strip("[]")
+    with contextlib.suppress(OSError):
+        family, kind, _, _, address = socket.getaddrinfo(driver, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:  # connecting a datagram socket sends nothing
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    return socket.gethostname()
+
+
+def available_memory_mb() -> float:
+    """Memory that the machine can still give."""
+    with contextlib.suppress(OSError, ValueError):
+        for text in Path("/proc/meminfo").read_text().splitlines():
+            if text.startswith("MemAvailable:"):
+                return int(text.split()[1]) / 1024
+    return float("inf") if sys.platform != "linux" else 0.0
+
+
+def _raise_on_signals() -> dict[signal.Signals, signal._HANDLER]:
+    """Make SIGHUP and SIGINT raise Interrupted; returns the former handlers."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread
+        return {}
+    return {number: signal.signal(number, handler) for number in (signal.SIGHUP, signal.SIGINT)}

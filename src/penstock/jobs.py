@@ -1,0 +1,171 @@
+"""Topology as users have it: a dataflow under construction (`penstock.flow`) that can be run and started.
+
+It stands above both rooms that it joins, because `deploy` reads what `flow` builds. The deployment is imported by the
+first job: `import penstock` knows nothing of Spark (tests/unit/test_without_lab.py). Options are spelt out twice, so
+that editors show them where they are typed; a name that does not exist is InvalidInput with the nearest one that does,
+for callers without a type checker (tests/unit/test_typed_face.py). Rejected: `**options` with a TypedDict, which
+Jupyter does not show; a registry into which `deploy` puts its launcher, which leaves the types out. Decision 33.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from penstock.flow.topology import Topology as Draft
+from penstock.flow.usage import usage
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.deploy.driver.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _with_options(method: Callable[P, R]) -> Callable[P, R]:
+    """Have a method refuse options that it does not have, and calls that do not fit, as InvalidInput."""
+    fitting = usage(f"{method.__name__}(spark, scheduler='best', workers=2)")(method)
+
+    @functools.wraps(method)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        from penstock.deploy import require_known_options
+
+        require_known_options(name for name in options if name != "spark")  # which may be given by its name
+        return fitting(*args, **options)
+
+    return call
+
+
+class Topology(Draft):
+    """A dataflow: write it down with `source` and the streams that it returns, then `run` or `start` it.
+
+    >>> import penstock as ps
+    >>> top = ps.Topology("words")
+    >>> lines = top.source("lines", ps.io.generator(lambda task, tasks: ["a b", "a"], "line string"))
+    >>> lines.split("line").key_by("word").count().sink("counts", ps.io.collect())
+    """
+
+    @_with_options
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        scheduler: str = "best",
+        plan: Plan | None = None,
+        profile: Profile | None = None,
+        workers: int | None = None,
+        take_last_slot: bool = False,
+        node: str | None = None,
+        seed: int = 0,
+        theta: float | None = 0.3,
+        metrics: str | PathLike[str] | None = None,
+        rows_max: int = 4096,
+        linger_ms: float = 0.0,
+        interval_s: float = 1.0,
+        transport: str = "auto",
+        frames: Mapping[str, DataFrame] | None = None,
+        prometheus_port: int | None = None,
+        prometheus_host: str = "127.0.0.1",
+    ) -> DataFrame:
+        """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
+
+        Of a topology with several such sinks the answer is a dict of DataFrames by sink, and None without any; typed
+        programs `start` such a topology and ask `job.results`. The options are those of `start`. Ctrl-C cancels.
+        """
+        from penstock.deploy import JobOptions, run_topology
+
+        options = JobOptions(
+            scheduler=scheduler,
+            plan=plan,
+            profile=profile,
+            workers=workers,
+            take_last_slot=take_last_slot,
+            node=node,
+            seed=seed,
+            theta=theta,
+            metrics=metrics,
+            rows_max=rows_max,
+            linger_ms=linger_ms,
+            interval_s=interval_s,
+            transport=transport,
+            frames=frames,
+            prometheus_port=prometheus_port,
+            prometheus_host=prometheus_host,
+        )
+        return run_topology(self, spark, options)
+
+    @_with_options
+    def start(
+        self,
+        spark: SparkSession,
+        *,
+        scheduler: str = "best",
+        plan: Plan | None = None,
+        profile: Profile | None = None,
+        workers: int | None = None,
+        take_last_slot: bool = False,
+        node: str | None = None,
+        seed: int = 0,
+        theta: float | None = 0.3,
+        metrics: str | PathLike[str] | None = None,
+        rows_max: int = 4096,
+        linger_ms: float = 0.0,
+        interval_s: float = 1.0,
+        transport: str = "auto",
+        frames: Mapping[str, DataFrame] | None = None,
+        prometheus_port: int | None = None,
+        prometheus_host: str = "127.0.0.1",
+    ) -> Job:
+        """Start a job and return it once its workers have been sent to work.
+
+        Where Spark has to shuffle a DataFrame first, such as into the order of its event time, it returns at once: the
+        job is `starting` and has no plan yet, and what goes wrong then is raised by `wait`, `result` and `stop`.
+
+        Args:
+            spark: the session whose slots the workers take.
+            scheduler: the scheduler that places the tasks; `penstock schedulers` lists the names.
+            plan: tasks go where this plan says, instead of asking a scheduler.
+            profile: measured loads and rates, for the scheduler to use instead of declared ones.
+            workers: processes to run on; left out, one for every five tasks of an executor, as far as slots are free.
+            take_last_slot: whether the job may take the slot that is otherwise left for other queries.
+            node: what counts as a node for placement, "executor" or "host"; left out, it follows from the session.
+            seed: of the scheduler; the same seed gives the same plan.
+            theta: seconds that the scheduler may search.
+            metrics: folder for the metric log, which `penstock profile` reads.
+            rows_max: most rows of a batch.
+            linger_ms: how long small batches wait for others to join them; 0: while their worker is busy anyway.
+            interval_s: seconds between two reports of a worker's meters.
+            transport: how workers of one machine speak: "auto" uses shared memory where there is some and sockets
+                otherwise, "ring" fails where there is none, "socket" never uses it. Two machines always use sockets.
+            frames: other DataFrames for sources that were declared with `ps.io.dataframe`, by source.
+            prometheus_port: serve metrics to Prometheus while the job runs; 0 picks a port, which `job.prometheus_url`
+                tells.
+            prometheus_host: the address to serve them at.
+        """
+        from penstock.deploy import JobOptions, start_topology
+
+        options = JobOptions(
+            scheduler=scheduler,
+            plan=plan,
+            profile=profile,
+            workers=workers,
+            take_last_slot=take_last_slot,
+            node=node,
+            seed=seed,
+            theta=theta,
+            metrics=metrics,
+            rows_max=rows_max,
+            linger_ms=linger_ms,
+            interval_s=interval_s,
+            transport=transport,
+            frames=frames,
+            prometheus_port=prometheus_port,
+            prometheus_host=prometheus_host,
+        )
+        return start_topology(self, spark, options)

@@ -1,0 +1,1 @@
+"""Steps that fusion methods are made of; each method itself is a file of `fuse`."""

@@ -1,0 +1,1 @@
+"""Searches that schedulers and fusion methods share (decision 4)."""

@@ -1,0 +1,1 @@
+"""Steps that several published schedulers are made of; each scheduler itself is a file of `place`."""

@@ -1,0 +1,357 @@
+"""Runs a worker's tasks: gives them batches, times and polls, and carries what they emit to its receivers.
+
+A batch for a task of the same worker goes straight into that task where nothing waits before it; the rest is queued in
+the machine, held there, or sent. A task's CPU time is its own, and so are its exceptions: each becomes a `TaskFault`
+that names the task whose code raised it, however deep in a chain of calls
+(`test_a_fault_in_the_middle_of_a_chain_is_its_own_and_not_its_callers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from penstock._core import PreparedImage
+from penstock.errors import InternalError
+from penstock.model.task_id import TaskId, operator_of
+from penstock.run.contract import IDLE_US, Interrupted, SourceTask, Task, TaskContext
+from penstock.run.dataflow import Dataflow, OperatorSpec
+from penstock.run.engine.clock import origin_ns
+from penstock.run.engine.faults import Cancelled, TaskFault
+from penstock.run.engine.meters import Meters, TaskTime
+from penstock.run.engine.outputs import (
+    OutStream,
+    Packet,
+    SliceOutputs,
+    SourceOutputs,
+    TaskOutputs,
+    joined_packets,
+    out_streams,
+)
+from penstock.run.engine.pace import Pace
+from penstock.run.engine.worker_links import WorkerLinks
+from penstock.run.engine.worker_share import WorkerShare
+from penstock.run.machine.instructions import Run, Send, SlicePayload
+from penstock.run.machine.machine import Machine
+from penstock.run.region.slices import packed_mark
+from penstock.run.region.tasks import SplitterOutputs
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.wire import Kind, codec_of, is_long, sendable
+
+CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch is queued, or the stack would overflow
+HELD_US = 2_000  # how long a source that is ahead of the others waits before it looks again
+
+FAULTS = (PeerGone, Cancelled, TaskFault, Interrupted)  # met while sending, or in a task that was called: passed on
+
+
+class BuiltTasks:
+    """The tasks of one worker as their operators make them; a user's class may fail here as anywhere else."""
+
+    def __init__(self, dataflow: Dataflow, names: Sequence[str], worker: int, node: str) -> None:
+        self.names, self._worker, self._node = tuple(names), worker, node
+        self.specs: list[OperatorSpec] = [dataflow.operator(operator_of(name)) for name in names]
+        self.tasks: list[Task] = []
+        for t, spec in enumerate(self.specs):
+            try:
+                self.tasks.append(spec.build())
+            except Interrupted:
+                raise
+            except BaseException as error:
+                raise self.fault(t, error) from error
+
+    def open(self, t: int, rows_max: int, settings: Mapping[str, object]) -> None:
+        """Open a task, in the worker's own thread."""
+        spec, index = self.specs[t], TaskId(self.names[t]).number
+        self.tasks[t].open(TaskContext(spec.name, index, spec.tasks, self._worker, self._node, rows_max, settings))
+
+    def fault(self, t: int, error: BaseException) -> TaskFault:
+        """What a task raised, with the task's name and the user's function, where there is one."""
+        task: object = self.tasks[t] if t < len(self.tasks) else None  # a task that is being made is not there yet
+        while (inner := getattr(task, "inner", None)) is not None:  # event time and sinks are wrapped around a task
+            task = inner
+        function = getattr(task, "function", None) or getattr(task, "user", None)
+        return TaskFault(self.names[t], self._worker, self._node, error, function)
+
+
+class TaskRunner:
+    """The tasks of one worker at work; takes what they emit (`outputs.Carrier`)."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        share: WorkerShare,
+        built: BuiltTasks,
+        machine: Machine,
+        links: WorkerLinks,
+        meters: Meters,
+        pace: Pace,
+        clock: Callable[[], int],
+    ) -> None:
+        self._share, self._machine, self._links, self._meters, self._clock = share, machine, links, meters, clock
+        self._built, self.tasks, self.pace = built, built.tasks, pace
+        self._edges = share.layout.edges
+        self._numbers = [edge.number for edge in share.edges]
+        self.outputs = [self._outputs_of(t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
+        self._outbound: list[list[int]] = [[] for _ in share.tasks]  # a task's edges to other workers
+        for e, edge in enumerate(self._edges):
+            if edge.source is not None and edge.target is None:
+                self._outbound[edge.source].append(e)
+        self._is_sink = [spec.role == "sink" for spec in built.specs]
+        self._timed = [task.timed for task in share.layout.tasks]
+        self._slicewise = [task.slicewise for task in share.layout.tasks]
+        self._sleeps = [type(task).wake_at is not Task.wake_at for task in self.tasks]
+        self._deep = 0  # tasks that have called each other directly
+        self._stopping = False
+
+    def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
+        spec = self._built.specs[t]
+        if spec.region is not None and spec.region.role == "splitter":
+            return SplitterOutputs(self, t, streams, self._machine, self._clock)
+        if spec.region is not None and spec.region.role == "replica" and spec.region.ordered:
+            return SliceOutputs(self, t, streams)
+        if spec.role == "source":
+            return SourceOutputs(self, t, streams, spec.idle_us)
+        return TaskOutputs(self, t, streams)
+
+    # -- what tasks emit ---------------------------------------------------------------------------------------------
+
+    def pass_on(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """Call the next task at once where nothing waits before it, or else queue or send the batch."""
+        if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows):
+            self._meters.passed(task, edge, batch, rows)
+            self._deep += 1
+            self.straight(edge, batch, rows, origin_ns)
+            self._deep -= 1
+        else:
+            self._push(task, edge, batch, rows, origin_ns)
+
+    def straight(self, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """Give a batch to the task where its edge ends, as the machine allowed."""
+        layout = self._edges[edge]
+        t: int = layout.target  # type: ignore[assignment] # the edge ends here
+        self._process(t, layout.port, batch, rows, origin_ns)
+        if self._timed[t]:
+            self._observe(t, edge)
+
+    def _push(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        """Queue a batch for a task of this worker, hold it for others to join it, or send it."""
+        machine, is_near = self._machine, self._edges[edge].target is not None
+        # Both ends must count the same bytes, or credit would leak: the image's, not either side's buffers.
+        if not is_near and not machine.holds(edge, rows):
+            size = self._links.send_batch(self._numbers[edge], batch, origin_ns)
+            machine.emitted(edge, batch, size, rows)
+        else:
+            size = codec_of(batch.schema).prepare(batch).size  # a third of the time that pyarrow takes for `nbytes`
+            keep = machine.emitted if is_near else machine.hold
+            keep(edge, Packet(batch, origin_ns), size, rows)
+        self._meters.sent(task, edge, rows, size)
+
+    def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
+        """Write routed rows for another worker to where they stay, a peer's ring or a socket, or hold them."""
+        rows, machine = image.rows, self._machine
+        if machine.holds(edge, rows) or is_long(image):
+            self._push(task, edge, image.open(codec_of(schema)), rows, origin_ns)
+            return
+        size = self._links.send_image(self._numbers[edge], image, origin_ns)
+        machine.emitted(edge, image, size, rows)
+        self._meters.sent(task, edge, rows, size)
+
+    def push_slice(self, task: int, edge: int, sequence: int, parts: tuple[Packet, ...]) -> int:
+        """Work a slice off in the next task of a chain, or queue or send it; what its window counts it for."""
+        layout, rows = self._edges[edge], sum(packet.batch.num_rows for packet in parts)
+        if layout.target is None:
+            size = self._send_slice(self._numbers[edge], sequence, parts)
+        else:
+            size = sum(packet.batch.nbytes for packet in parts)
+            if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows):
+                self._meters.sent(task, edge, rows, size)
+                self._deep += 1
+                self._work_off(layout.target, SlicePayload(sequence, parts))
+                self._deep -= 1
+                return 0
+        counted = self._machine.emitted_slice(edge, SlicePayload(sequence, parts), size, rows)
+        self._meters.sent(task, edge, rows, size)
+        return counted
+
+    def _send_slice(self, number: int, sequence: int, parts: Sequence[Packet]) -> int:
+        pieces = [(piece, packet.origin_ns) for packet in parts for piece in sendable(packet.batch)]
+        size = sum(self._links.send_batch(number, piece, origin_ns) for piece, origin_ns in pieces)
+        self._links.send_mark(Kind.SLICE, number, packed_mark(sequence, len(pieces)))
+        return size
+
+    def push_watermark(self, edge: int, time_us: int) -> None:
+        """Send event time along one of the machine's edges."""
+        held = self._machine.holds(edge)
+        self._machine.emitted_watermark(edge, time_us)
+        if self._edges[edge].target is None and not held:
+            self._links.send_mark(Kind.WATERMARK, self._numbers[edge], time_us)
+
+    def arrived(self, task: int, origin_ns: int) -> None:
+        """Meter the latency of rows that have reached a sink."""
+        self._meters.arrived(task, origin_ns)
+
+    def send_held(self, held: Send) -> None:
+        """Send the batches that lingered on an edge as one, and what was to follow them."""
+        packets: Sequence[Packet] = held.payloads  # type: ignore[assignment] # the machine does not look into payloads
+        number = self._numbers[held.edge]
+        batch, origin_ns = joined_packets(packets)
+        size = self._links.send_batch(number, batch, origin_ns)
+        self._machine.sent(held.edge, held.size, size)
+        if held.watermark_us is not None:
+            self._links.send_mark(Kind.WATERMARK, number, held.watermark_us)
+        if held.idle:
+            self._links.send_mark(Kind.WATERMARK, number, IDLE_US)
+        if held.ended:
+            self._links.send_mark(Kind.END, number)
+
+    # -- what tasks are given ----------------------------------------------------------------------------------------
+
+    def open(self, rows_max: int, settings: Mapping[str, object]) -> None:
+        """Open every task."""
+        for t in range(len(self.tasks)):
+            with self._charged(t):
+                self._built.open(t, rows_max, settings)
+            self._machine.wants_wake(t, self.tasks[t].wake_at())
+        if self._stopping:  # the stop came while workers were connecting, and opening a source forgets it
+            self.stop_sources()
+
+    def run(self, run: Run) -> None:
+        """Give a task what waited for it: batches joined to one, or its next slice."""
+        t = run.task
+        for port, payloads in run.inputs:
+            if self._slicewise[t]:
+                self._work_off(t, payloads[0])  # type: ignore[arg-type] # a slice, and one at a time
+                continue
+            packets: Sequence[Packet] = payloads  # type: ignore[assignment] # the machine does not look into payloads
+            batch, origin_ns = packets[0] if len(packets) == 1 else joined_packets(packets)
+            self._process(t, port, batch, batch.num_rows, origin_ns)
+        if self._timed[t]:
+            self._observe(t, run.edge)
+
+    def _work_off(self, t: int, payload: SlicePayload) -> None:
+        """Give a replica a slice, and pass on what it makes of it."""
+        parts: Sequence[Packet] = payload.parts  # type: ignore[assignment] # the machine does not look into payloads
+        for packet in parts:
+            self._process(t, 0, packet.batch, packet.batch.num_rows, packet.origin_ns)
+        outputs = self.outputs[t]
+        if isinstance(outputs, SliceOutputs):  # not in an unordered region, whose rows go on as they are
+            outputs.close_slice(payload.sequence)
+
+    def _process(self, t: int, port: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
+        meters, outputs = self._meters, self.outputs[t]
+        outputs.origin_ns = origin_ns
+        caller = meters.run(t, rows)
+        try:
+            self.tasks[t].process(batch, port, outputs)
+        except FAULTS:
+            raise
+        except BaseException as error:
+            raise self._built.fault(t, error) from error
+        meters.switch(caller)
+        if self._is_sink[t]:
+            meters.arrived(t, origin_ns)
+        if self._sleeps[t]:
+            self._machine.wants_wake(t, self.tasks[t].wake_at())
+
+    def _observe(self, t: int, edge: int) -> None:
+        """A timed task has had a batch of an edge: how far that edge has come may move the task's time."""
+        time_us = self.tasks[t].observed_us()
+        if time_us is None or (watermark_us := self._machine.observed(edge, time_us)) is None:
+            return
+        caller = self._meters.run(t, 0)
+        with self._charged(t):
+            self.tasks[t].advance(watermark_us, self.outputs[t])
+        self._meters.switch(caller)
+
+    def poll(self, t: int, now_us: int) -> None:
+        """Ask a source for more, unless it is ahead of the others."""
+        source, outputs, meters = self.tasks[t], self.outputs[t], self._meters
+        if not self.pace.may_run(t) and not self._stopping:
+            self._machine.polled(t, False, now_us + HELD_US)
+            return
+        outputs.origin_ns, before = origin_ns(source.due_us()), outputs.emitted  # type: ignore[attr-defined] # a source
+        meters.run(t, 0)
+        try:
+            answer = source.poll(now_us, outputs)  # type: ignore[attr-defined] # only sources are polled
+        except FAULTS:
+            raise
+        except BaseException as error:
+            raise self._built.fault(t, error) from error
+        meters.switch(meters.loop)
+        wait_until_us = answer.wait_until_us
+        if wait_until_us is not None and not answer.ended:
+            look_us = outputs.polled(now_us)  # type: ignore[attr-defined] # only sources are polled
+            wait_until_us = wait_until_us if look_us is None else min(wait_until_us, look_us)
+        self.pace.polled(t, outputs.emitted - before, None if answer.ended else outputs.promised_us)
+        self._machine.polled(t, answer.ended, wait_until_us)
+
+    def advance(self, t: int, watermark_us: int) -> None:
+        """Tell a task that event time has moved."""
+        with self._charged(t):
+            self.tasks[t].advance(watermark_us, self.outputs[t])
+        self._machine.wants_wake(t, self.tasks[t].wake_at())
+
+    def idle(self, t: int) -> None:
+        """Tell a task that nothing comes in for now."""
+        with self._charged(t):
+            self.tasks[t].idle(self.outputs[t])
+
+    def wake(self, t: int, now_us: int) -> None:
+        """The time that a task asked for has come, or credit for which it waits."""
+        with self._charged(t):
+            self.tasks[t].wake(now_us, self.outputs[t])
+        self._machine.wants_wake(t, self.tasks[t].wake_at())
+
+    def finish(self, t: int) -> None:
+        """All inputs of a task have ended: its last rows, then the end of its outputs."""
+        outputs = self.outputs[t]
+        outputs.origin_ns = outputs.origin_ns or origin_ns(None)
+        with self._charged(t):
+            self.tasks[t].finish(outputs)
+            if isinstance(outputs, SliceOutputs) and outputs.is_open:
+                msg = f"{self._share.tasks[t]!r} emitted rows at its end, which belong to no slice of its region"
+                raise InternalError(msg)
+        for edge in self._outbound[t]:
+            if not self._machine.holds(edge):
+                self._links.send_mark(Kind.END, self._numbers[edge])
+        self._machine.finished(t)
+
+    def stop_sources(self) -> None:
+        """Let every source end with its next poll, and poll it soon."""
+        self._stopping = True
+        for t, task in enumerate(self.tasks):
+            if isinstance(task, SourceTask):
+                task.stop()
+            if self._share.layout.tasks[t].is_source:
+                self._machine.hurry(t)
+
+    def take_times(self) -> list[TaskTime]:
+        """How each task stands to event time; rows out and late rows are counted afresh."""
+        times = []
+        for t, outputs in enumerate(self.outputs):
+            self._meters.tuples_out[t], outputs.emitted = outputs.emitted, 0
+            watermark_us, idle = outputs.event_time() or self._machine.event_time(t)
+            times.append(TaskTime(outputs.late, watermark_us, idle, outputs.quarantined))
+            outputs.late = outputs.quarantined = 0
+        return times
+
+    def close(self) -> None:
+        """Close every task; the first error of a job counts, and a user's `close` must not end the process."""
+        for task in self.tasks:
+            with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+                task.close()
+
+    @contextmanager
+    def _charged(self, t: int) -> Iterator[None]:
+        """Charge the CPU time of a task's code to the task, and name the task when its code raises."""
+        self._meters.run(t, 0)
+        try:
+            yield
+        except FAULTS:
+            raise
+        except BaseException as error:
+            raise self._built.fault(t, error) from error
+        self._meters.switch(self._meters.loop)

@@ -1,0 +1,58 @@
+"""What a worker needs of its connections: the links of a real job, or those of a simulation."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock._core import PreparedImage
+from penstock.run.engine.worker_share import WorkerShare
+from penstock.run.transport.links import Links, Transport, WorkerPlace
+from penstock.run.transport.protocol import ChannelStatistics
+from penstock.run.transport.segment import inbox_bytes
+from penstock.run.transport.wire import Frame, Kind
+
+
+class WorkerLinks(Protocol):
+    """Edges are the job's numbers here. Frames of one edge arrive in the order in which they were sent, once each."""
+
+    def watch(self, descriptor: int) -> None:
+        """Wake `wait` also when this descriptor is readable."""
+
+    def open(
+        self, listener: socket.socket, workers: Sequence[WorkerPlace], key: bytes, listen: Callable[[], None]
+    ) -> None:
+        """Connect to every worker that shares an edge with this one; calls `listen` when a watched one is readable."""
+
+    def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
+        """Send rows along an edge; how many bytes the receiver will count against its window."""
+
+    def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
+        """Send rows whose image has been prepared; how many bytes the receiver will count against its window."""
+
+    def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        """Send a watermark, an end, a credit or the end of a slice along an edge."""
+
+    def wait(self, seconds: float) -> tuple[list[Frame], bool]:
+        """Frames that have arrived and whether a watched descriptor is readable, after at most `seconds`."""
+
+    def say_goodbye(self, listen: Callable[[], None]) -> None:
+        """Push out everything, and wait until every peer has done so."""
+
+    def statistics(self) -> Mapping[int, tuple[str, ChannelStatistics]]:
+        """Transport and counters of each connection, by worker."""
+
+    def close(self) -> None:
+        """Give every connection up."""
+
+
+def real_links(share: WorkerShare, me: int, transport: str) -> Links:
+    """Rings and sockets to the workers with which this one shares edges."""
+    edges = share.layout.edges
+    sends_to = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].target is None}
+    hears_from = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].source is None}
+    windows = [edges[i].window for i in share.peer_of if edges[i].source is None]
+    return Links(me, share.numbers.end, sends_to, hears_from, Transport(transport, inbox_bytes(windows)))

@@ -1,0 +1,1 @@
+"""Operators over rows with equal keys: aggregates, windows, joins and rankings."""

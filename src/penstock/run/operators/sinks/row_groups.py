@@ -1,0 +1,66 @@
+"""A Parquet file that grows by whole row groups, whatever the size of the batches that come.
+
+A row group carries its own statistics and pages: one for each small batch of a stream would make files of headers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 32 << 20
+
+
+class RowGroups:
+    """Keeps rows until they make a row group, then appends it to the file, which the first group makes."""
+
+    def __init__(self, path: Path, schema: pa.Schema, **options: Any) -> None:  # noqa: ANN401 # those of ParquetWriter
+        self.path, self.schema, self._options = path, schema, options
+        self._writer: Any = None
+        self._group: Any = None  # rows on their way to a row group, as Arrow bytes
+        self._rows = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are rows, in the file or on their way to it."""
+        return self._writer is not None or self._group is not None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows; they are copied, for a batch may lie in memory that its sender wants back."""
+        if self._group is None:
+            self._group = pa.BufferOutputStream()
+            self._stream = pa.ipc.new_stream(self._group, self.schema)
+        self._stream.write_batch(batch)
+        self._rows += batch.num_rows
+        if self._rows >= GROUP_ROWS or self._group.tell() >= GROUP_BYTES:
+            self._write_group()
+
+    def finish(self) -> None:
+        """Write what is left and close the file; without rows it is a file with a schema."""
+        if self._group is not None or self._writer is None:
+            self._write_group()
+        self._writer.close()
+        self._writer = None
+
+    def abandon(self) -> None:
+        """Close and remove the file."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
+        self.path.unlink(missing_ok=True)
+
+    def _write_group(self) -> None:
+        if self._writer is None:
+            import pyarrow.parquet as pq
+
+            self._writer = pq.ParquetWriter(str(self.path), self.schema, **self._options)
+        if self._group is not None:
+            self._stream.close()
+            rows = pa.ipc.open_stream(self._group.getvalue()).read_all()
+            self._writer.write_table(rows, row_group_size=GROUP_ROWS)
+        self._group, self._rows = None, 0

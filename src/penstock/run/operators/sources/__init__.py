@@ -1,0 +1,1 @@
+"""Sources: rows made, read from files, or handed in by Spark."""

@@ -1,0 +1,1 @@
+"""The stateful operator: a user's class with keyed state and timers."""
