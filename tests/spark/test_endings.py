@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,6 +43,21 @@ job.wait()
 """
 
 
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A driver with an endless job; killed when the block fails, or leaving the block would wait for its end."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment.pop("SPARK_HOME", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            yield driver
+        except BaseException:
+            driver.kill()
+            raise
+
+
 def test_a_worker_that_does_not_obey_is_killed_by_spark(
     spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -79,11 +95,7 @@ def test_a_failure_on_a_frame_is_one_error_too(spark: SparkSession, footprint: F
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_a_driver_that_goes_takes_everything_along(number: signal.Signals, tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    environment.pop("SPARK_HOME", None)
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as driver:
+    with started(tmp_path) as driver:
         assert driver.stdout is not None
         pids = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(pids) == 2, driver.communicate()[1]
@@ -100,11 +112,7 @@ def test_a_driver_that_goes_takes_everything_along(number: signal.Signals, tmp_p
 
 
 def test_a_killed_jvm_is_named_and_no_worker_is_blamed(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    environment.pop("SPARK_HOME", None)
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as driver:
+    with started(tmp_path) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline()
         (jvm,) = [pid for pid in below(driver.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]

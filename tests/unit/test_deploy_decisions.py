@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from penstock.deploy.driver.given_plan import matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
+from penstock.deploy.driver.rendezvous import STEP_SECONDS, wait_in_steps
 from penstock.deploy.driver.slots import node_names
 from penstock.deploy.driver.submit import start_topology
 from penstock.deploy.line.messages import Fault, Hello, decode, decode_deployment, encode, encode_deployment
@@ -408,3 +410,19 @@ def test_jobs_that_hold_the_slots_are_named() -> None:
         decide_workers(held, "next", 2, wanted=2, tasks_per_worker=5, take_last_slot=False)
     with pytest.raises(NotEnoughSlots, match=r"1 of 4 slots to give with job 'slow'; cancel a job, lower its replicas"):
         decide_workers(held, "next", 2, wanted=None, tasks_per_worker=5, take_last_slot=False, regions={"r": 2})
+
+
+def test_a_wait_that_an_interrupt_can_miss_is_made_of_short_steps() -> None:
+    waited: list[float] = []
+
+    def ended(seconds: float) -> bool:
+        waited.append(seconds)
+        return len(waited) == 4
+
+    assert wait_in_steps(ended, None)
+    assert waited == [STEP_SECONDS] * 4
+    event = threading.Event()
+    assert not wait_in_steps(event.wait, 0.01)
+    assert not wait_in_steps(event.wait, 0.0)
+    event.set()
+    assert wait_in_steps(event.wait, 0.0)

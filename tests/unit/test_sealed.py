@@ -68,8 +68,7 @@ def echo() -> Iterator[Echo]:
     made = Echo()
     yield made
     made.door.close(10)
-    # A line's thread that has signed off is not joined any more, and may take a moment to end.
-    assert wait_until(lambda: not any(t.name.startswith("penstock-control") for t in threading.enumerate()), seconds=10)
+    assert [t.name for t in threading.enumerate() if t.name.startswith("penstock-control")] == []
 
 
 def said(line: Line, words: bytes) -> bytes:

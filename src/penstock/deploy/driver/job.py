@@ -31,7 +31,7 @@ from penstock.deploy.driver.options import JobOrder
 from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.region_scale import region_to_scale
-from penstock.deploy.driver.rendezvous import ControlServer
+from penstock.deploy.driver.rendezvous import ControlServer, wait_in_steps
 from penstock.deploy.driver.stage import Action
 from penstock.deploy.driver.standstill import Standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
@@ -132,7 +132,7 @@ class Job:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when the time is over first. Raises what the job failed with."""
-        if not self._ended.wait(timeout):
+        if not wait_in_steps(self._ended.wait, timeout):
             return False
         if self._error is not None and not isinstance(self._error, JobCancelled):
             raise self._error
@@ -143,7 +143,7 @@ class Job:
         if not self._ended.is_set():
             self._status = "stopping"
             self._server.roll.command("stop")
-            if not self._ended.wait(STOP_QUIET_SECONDS):
+            if not wait_in_steps(self._ended.wait, STOP_QUIET_SECONDS):
                 log.warning(
                     standstill(self.name, STOP_QUIET_SECONDS, self._standing(), self._order.settings.interval_s)
                 )
@@ -341,7 +341,12 @@ class Job:
     def _meet(self) -> None:
         roll = self._server.roll
         with roll.changed:
-            roll.changed.wait_for(lambda: self._action.launched or self._action.ended or roll.ending)
+            wait_in_steps(
+                lambda seconds: roll.changed.wait_for(
+                    lambda: self._action.launched or self._action.ended or roll.ending, seconds
+                ),
+                None,
+            )
         if not roll.wait_for_all(lambda: self._action.ended, RENDEZVOUS_SECONDS):
             self._fail_to_meet()
             return

@@ -45,7 +45,8 @@ class Door:
         self._listener, self._key_of, self._serve = listener, key_of, serve
         self._lines_max = lines_max
         self._strangers: OrderedDict[int, _Stranger] = OrderedDict()  # by descriptor, oldest first
-        self._lines: dict[Line, threading.Thread] = {}
+        self._lines: set[Line] = set()
+        self._threads: list[threading.Thread] = []  # of lines; one that has ended leaves with the next that comes
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -68,10 +69,10 @@ class Door:
         deadline = time.monotonic() + seconds
         self._thread.join(seconds)
         with self._lock:
-            lines = dict(self._lines)
+            lines, threads = set(self._lines), list(self._threads)
         for line in lines:
             line.break_off()
-        for thread in lines.values():
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
@@ -155,8 +156,9 @@ class Door:
             target=self._host, args=(claim, line), name=f"penstock-control-{claim.worker}-{claim.lane}", daemon=True
         )
         with self._lock:
-            self._lines[line] = thread
-        thread.start()
+            self._lines.add(line)
+            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+            thread.start()
 
     def _host(self, claim: Claim, line: Line) -> None:
         try:
@@ -164,7 +166,7 @@ class Door:
                 self._serve(claim, line)
         finally:
             with self._lock:
-                del self._lines[line]
+                self._lines.remove(line)
             line.close()
 
     def _drop_oldest(self) -> None:
