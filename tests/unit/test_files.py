@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.model import documents
-from penstock.model.files import parse_cluster, plan_document
+from penstock.model.costs import DistanceCost, EndCost, StreamCosts
+from penstock.model.files import parse_cluster, plan_document, read_costs, read_profile, write_costs, write_profile
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.topology import Operator, OperatorGraph, Stream
 
 SOUND = {
     "penstock": 1,
@@ -244,3 +247,28 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
         ps.InvalidInput, match=r"cannot read .*pipe.json: it is not a regular file; write what it gives"
     ):
         ps.read_topology(tmp_path / "pipe.json")
+
+
+def test_a_profile_with_every_figure_comes_back_as_it_was(tmp_path: Path) -> None:
+    cost = DistanceCost(EndCost(1.5, 2.0, 0.25), EndCost(1.0, 3.0, 0.5))
+    costs = StreamCosts(DistanceCost(), cost, DistanceCost(EndCost(9.0), EndCost(8.0)), "measured")
+    profile = Profile(
+        {"a/0": TaskProfile(0.4, 50.0, 0.1, 12.0)},
+        (EdgeProfile("a/0", "b/1", 12.5, 300.0, 3.0, "ring", 0.01, 0.02, 45.0),),
+        costs,
+    )
+    write_profile(profile, tmp_path / "profile.json")
+    graph = OperatorGraph("t", (Operator("a"), Operator("b", tasks=2)), (Stream("a", "b"),))
+    assert read_profile(tmp_path / "profile.json", graph) == profile
+    write_costs(costs, tmp_path / "costs.json")
+    assert read_costs(tmp_path / "costs.json") == costs
+
+
+def test_a_profile_names_figures_that_cannot_be(tmp_path: Path) -> None:
+    graph = OperatorGraph("t", (Operator("a"), Operator("b")), (Stream("a", "b"),))
+    wrong = StreamCosts(socket=DistanceCost(receive=EndCost(tuple_ns=-1.0)))
+    edge = EdgeProfile("a/0", "b/0", 1.0, distance="telepathy", send_cpu=-2.0)  # type: ignore[arg-type] # on purpose
+    found = Profile({}, (edge,), wrong).faults(graph)
+    assert any("distance of 'a/0' -> 'b/0' is 'telepathy'" in fault for fault in found)
+    assert any("send_cpu of 'a/0' -> 'b/0' is -2" in fault for fault in found)
+    assert any("socket.receive.tuple_ns is -1" in fault for fault in found)

@@ -10,13 +10,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from penstock.errors import InvalidInput
 from penstock.model.cluster import NODES_MAX, Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
+from penstock.model.costs import DISTANCES, DistanceCost, EndCost, StreamCosts
 from penstock.model.documents import read_document
 from penstock.model.fields import Faults, Fields, as_numbers, as_texts
 from penstock.model.plan import Plan, Slot
@@ -47,6 +49,16 @@ def read_profile(path: str | Path, graph: OperatorGraph) -> Profile:
 def read_plan(path: str | Path) -> Plan:
     """A plan from a file; `check_plan` judges whether it holds."""
     return _read(Path(path), "plan", _plan, lambda _: [])
+
+
+def read_costs(path: str | Path) -> StreamCosts:
+    """What streams cost, from a file that `penstock calibrate` wrote, validated."""
+    return _read(Path(path), "costs", _costs, StreamCosts.faults)
+
+
+def write_costs(costs: StreamCosts, path: str | Path) -> None:
+    """Write a file of what streams cost, whole or not at all."""
+    write_text(path, json.dumps({"penstock": FORMAT_VERSION, **costs_document(costs)}, indent=1) + "\n")
 
 
 def parse_cluster(text: str) -> Cluster:
@@ -110,16 +122,23 @@ def write_plan(plan: Plan, path: str | Path) -> None:
 
 def profile_document(profile: Profile) -> dict[str, object]:
     """The profile as the plain value that its file holds."""
-    tasks = {
-        task: {"load": found.load} | ({} if found.memory_mb is None else {"memory_mb": found.memory_mb})
-        for task, found in profile.tasks.items()
-    }
+    tasks = {task: _stated(found, _TASK_FIGURES) for task, found in profile.tasks.items()}
     edges = [
-        {"from": edge.source, "to": edge.target, "rate": edge.rate}
-        | ({} if edge.tuples is None else {"tuples": edge.tuples})
+        {"from": edge.source, "to": edge.target, **_stated(edge, (*_EDGE_FIGURES, "distance"))}
         for edge in profile.edges
     ]
-    return {"penstock": FORMAT_VERSION, "tasks": tasks, "edges": edges}
+    document: dict[str, object] = {"penstock": FORMAT_VERSION, "tasks": tasks, "edges": edges}
+    return document if profile.costs is None else {**document, "costs": costs_document(profile.costs)}
+
+
+def costs_document(costs: StreamCosts) -> dict[str, object]:
+    """The costs of streams as profiles and files of `penstock calibrate` have them."""
+    return {"origin": costs.origin, **{distance: asdict(costs.at(distance)) for distance in DISTANCES}}
+
+
+def _stated(record: TaskProfile | EdgeProfile, names: Sequence[str]) -> dict[str, object]:
+    """The figures of a record that are known."""
+    return {name: value for name in names if (value := getattr(record, name)) is not None}
 
 
 def write_profile(profile: Profile, path: str | Path) -> None:
@@ -169,7 +188,8 @@ def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callabl
 _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "topology": ("penstock", "name", "operators", "streams", "constraints"),
     "cluster": ("penstock", "name", "nodes"),
-    "profile": ("penstock", "tasks", "edges"),
+    "profile": ("penstock", "tasks", "edges", "costs"),
+    "costs": ("penstock", "origin", *DISTANCES),
     "plan": (
         *("penstock", "scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
         *("nodes_used", "max_utilisation", "notes", "faults", "assignment", "constraints"),
@@ -290,16 +310,41 @@ def _cluster(fields: Fields) -> Cluster:
     )
 
 
+_TASK_FIGURES = ("load", "memory_mb", "spread", "execute_us")
+_EDGE_FIGURES = ("rate", "tuples", "batches", "send_cpu", "receive_cpu", "latency_us")
+_END_FIGURES = ("batch_us", "tuple_ns", "byte_ns")
+
+
 def _profile(fields: Fields) -> Profile:
     tasks: dict[str, TaskProfile] = {}
     for name, value in fields.mapping("tasks").items():
-        entry = Fields.of(value, f"tasks.{name}", fields.faults, ("load", "memory_mb"))
-        tasks[name] = TaskProfile(entry.number("load"), entry.optional_number("memory_mb"))
-    edges = _each(fields, "edges", ("from", "to", "rate", "tuples"), required=False, count_max=5_000_000)
+        entry = Fields.of(value, f"tasks.{name}", fields.faults, _TASK_FIGURES)
+        tasks[name] = TaskProfile(entry.number("load"), *map(entry.optional_number, _TASK_FIGURES[1:]))
+    edges = _each(fields, "edges", ("from", "to", "distance", *_EDGE_FIGURES), required=False, count_max=5_000_000)
+    costs = fields.values.get("costs")
     return Profile(
         tasks,
-        tuple(EdgeProfile(e.text("from"), e.text("to"), e.number("rate"), e.optional_number("tuples")) for e in edges),
+        tuple(_edge(entry) for entry in edges),
+        None if costs is None else _costs(Fields.of(costs, "costs", fields.faults, ("origin", *DISTANCES))),
     )
+
+
+def _edge(entry: Fields) -> EdgeProfile:
+    found = {name: entry.optional_number(name) for name in _EDGE_FIGURES[1:]}
+    distance = None if entry.values.get("distance") is None else entry.text("distance")
+    return EdgeProfile(entry.text("from"), entry.text("to"), entry.number("rate"), distance=distance, **found)  # type: ignore[arg-type] # judged by Profile.faults
+
+
+def _costs(fields: Fields) -> StreamCosts:
+    def end(distance: Fields, key: str) -> EndCost:
+        entry = Fields.of(distance.values.get(key, {}), distance.at(key), fields.faults, _END_FIGURES)
+        return EndCost(*(entry.number(name, 0.0) for name in _END_FIGURES))
+
+    found: dict[str, DistanceCost] = {}
+    for name in DISTANCES:
+        distance = Fields.of(fields.values.get(name, {}), fields.at(name), fields.faults, ("send", "receive"))
+        found[name] = DistanceCost(end(distance, "send"), end(distance, "receive"))
+    return StreamCosts(**found, origin=fields.text("origin", ""))
 
 
 def _plan(fields: Fields) -> Plan:

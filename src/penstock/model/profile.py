@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import InvalidInput
 from penstock.model.constraints import tasks_named
+from penstock.model.costs import DISTANCES, Distance, StreamCosts
 from penstock.model.task_id import operator_of
 from penstock.model.topology import MAGNITUDE_MAX, OperatorGraph
 
@@ -20,18 +21,25 @@ from penstock.model.topology import MAGNITUDE_MAX, OperatorGraph
 class TaskProfile:
     """Measured needs of one task."""
 
-    load: float
+    load: float  # CPU seconds per second of the task's own work (w_v); sending and receiving belong to the edges
     memory_mb: float | None = None
+    spread: float | None = None  # standard deviation of the load from interval to interval
+    execute_us: float | None = None  # how long the task's code takes with one batch, in the mean
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeProfile:
-    """Measured traffic from one task to another."""
+    """Measured traffic from one task to another, as far apart as the two were while they were measured."""
 
     source: str
     target: str
-    rate: float
+    rate: float  # bytes per second; of the batches themselves, so it does not depend on the distance
     tuples: float | None = None
+    batches: float | None = None
+    distance: Distance | None = None
+    send_cpu: float | None = None  # CPU seconds per second at the sending end, at that distance
+    receive_cpu: float | None = None  # and at the receiving end
+    latency_us: float | None = None  # from leaving the one task to being taken by the other, in the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Profile:
 
     tasks: Mapping[str, TaskProfile] = field(default_factory=dict)
     edges: tuple[EdgeProfile, ...] = ()
+    costs: StreamCosts | None = None  # what streams cost on the machine that was measured, at every distance
 
     def __repr__(self) -> str:
         load = sum(measured.load for measured in self.tasks.values())
@@ -54,15 +63,23 @@ class Profile:
         for task, measured in self.tasks.items():
             if task in tasks_of or tasks_named(task, tasks_of) is None:
                 faults.append(f"profile names unknown task {task!r} of topology {graph.name!r}")
-            for label, value in (("load", measured.load), ("memory_mb", measured.memory_mb)):
-                faults += _fault(f"profile {label} of task {task!r}", value)
+            for label in ("load", "memory_mb", "spread", "execute_us"):
+                faults += _fault(f"profile {label} of task {task!r}", getattr(measured, label))
         for edge in self.edges:
             ends = operator_of(edge.source), operator_of(edge.target)
             if any(tasks_named(task, tasks_of) is None or task in tasks_of for task in (edge.source, edge.target)):
                 faults.append(f"profile edge {edge.source!r} -> {edge.target!r} names a task that the topology lacks")
             elif ends not in joined:
                 faults.append(f"profile edge {edge.source!r} -> {edge.target!r} follows no stream of the topology")
-            faults += _fault(f"profile rate of {edge.source!r} -> {edge.target!r}", edge.rate)
+            for label in ("rate", "tuples", "batches", "send_cpu", "receive_cpu", "latency_us"):
+                faults += _fault(f"profile {label} of {edge.source!r} -> {edge.target!r}", getattr(edge, label))
+            if edge.distance is not None and edge.distance not in DISTANCES:
+                known = ", ".join(DISTANCES)
+                faults.append(
+                    f"profile distance of {edge.source!r} -> {edge.target!r} is {edge.distance!r}; known: {known}"
+                )
+        if self.costs is not None:
+            faults += self.costs.faults()
         return faults
 
     def validated(self, graph: OperatorGraph) -> Profile:
