@@ -21,7 +21,10 @@ MAGNITUDE_MIN = 1e-12  # of a capacity or another limit; anything below is a mis
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host; None means that the resource is not limited (or, for slots, follows from the capacity)."""
+    """A host; None means that the resource is not limited (or, for slots, follows from the capacity).
+
+    Capacities are in cores of the machine that loads were measured on, as loads are.
+    """
 
     name: str
     capacity: float
@@ -30,6 +33,7 @@ class Node:
     slots: int | None = None
     rack: str = "r1"
     tags: tuple[str, ...] = ()
+    worker_capacity: float | None = 1.0  # of one worker: it is one thread; None where workers have threads enough
 
     @property
     def workers_max(self) -> int:
@@ -82,6 +86,7 @@ def _node_faults(node: Node) -> list[str]:
         ("capacity", node.capacity),
         ("memory_mb", node.memory_mb),
         ("bandwidth_mbps", node.bandwidth_mbps),
+        ("worker_capacity", node.worker_capacity),
     ):
         if value is not None and not (math.isfinite(value) and MAGNITUDE_MIN <= value <= MAGNITUDE_MAX):
             limits = f"finite, at least {MAGNITUDE_MIN:g} and at most {MAGNITUDE_MAX:g}"

@@ -293,7 +293,7 @@ def _constraint(entry: Fields, kind: str) -> Constraint | None:
 
 
 def _cluster(fields: Fields) -> Cluster:
-    keys = ("name", "capacity", "memory_mb", "bandwidth_mbps", "slots", "rack", "tags")
+    keys = ("name", "capacity", "memory_mb", "bandwidth_mbps", "slots", "rack", "tags", "worker_capacity")
     return Cluster(
         tuple(
             Node(
@@ -304,6 +304,7 @@ def _cluster(fields: Fields) -> Cluster:
                 None if entry.values.get("slots") is None else entry.whole("slots"),
                 entry.text("rack", "r1"),
                 as_texts(entry.values.get("tags", []), entry.at("tags"), entry.faults),
+                entry.optional_number("worker_capacity") if "worker_capacity" in entry.values else 1.0,
             )
             for entry in _each(fields, "nodes", keys, required=True, count_max=NODES_MAX)
         )
