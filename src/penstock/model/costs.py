@@ -70,3 +70,12 @@ class StreamCosts:
                 cost: EndCost = getattr(self.at(distance), end)
                 for part in fields(cost):
                     yield f"{distance}.{end}.{part.name}", float(getattr(cost, part.name))
+
+
+# Of the order that two cores of an ordinary cloud machine showed; see docs/decisions/0036-cost-of-streams.md.
+DEFAULT_COSTS = StreamCosts(
+    call=DistanceCost(EndCost(0.5), EndCost(2.0)),
+    ring=DistanceCost(EndCost(15.0, 0.0, 0.05), EndCost(15.0, 0.0, 0.02)),
+    socket=DistanceCost(EndCost(30.0, 0.0, 0.3), EndCost(30.0, 0.0, 0.3)),
+    origin="default",
+)

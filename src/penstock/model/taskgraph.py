@@ -3,22 +3,27 @@
 Task i of the arrays has the id `ids[i]`; operators come in file order and their tasks in index order. Edges are
 directed and merged per pair; pairs without traffic are left out
 (`test_parallel_streams_are_added_up_and_empty_pairs_left_out`). `adjacency` is the same graph without direction, in
-compressed rows; cuts are counted on it.
+compressed rows; cuts are counted on it. What an edge costs at its ends depends on how far apart they are: `ends`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.profile import Profile
+from penstock.model.costs import DEFAULT_COSTS, DISTANCES, Distance, StreamCosts
+from penstock.model.profile import EdgeProfile, Profile
 from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
+from penstock.model.traffic import BATCH_BYTES, ENDS, ROW_BYTES, End, Floats, MeasuredEnd, end_cpu, estimated
 
-Floats = NDArray[np.float64]
+__all__ = ["Adjacency", "Floats", "Ints", "Longs", "TaskGraph"]
+
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
@@ -45,6 +50,11 @@ class TaskGraph:
     source: Ints
     target: Ints
     rate: Floats
+    tuples: Floats
+    batches: Floats
+    counted: bool = False  # whether a profile says rows, batches or CPU of any edge; rates are bytes per second then
+    measured: tuple[MeasuredEnd, ...] = ()  # at most one for each distance and end
+    costs: StreamCosts = DEFAULT_COSTS  # what `ends` takes where it is given none
 
     @property
     def task_count(self) -> int:
@@ -75,16 +85,29 @@ class TaskGraph:
         """Sum of all rates: the cost of a plan that puts every task on a node of its own."""
         return float(self.rate.sum())
 
+    def ends(self, distance: Distance, costs: StreamCosts | None = None) -> tuple[Floats, Floats]:
+        """CPU seconds per second of each edge at its sending and its receiving end, with the two so far apart.
+
+        CPU that was measured at this distance comes before the model.
+        """
+        at = (self.costs if costs is None else costs).at(distance)
+
+        def cpu(end: End) -> Floats:
+            seen = next((m for m in self.measured if m.distance == distance and m.end == end), None)
+            return end_cpu(at.send if end == "send" else at.receive, self.rate, self.tuples, self.batches, seen)
+
+        return cpu("send"), cpu("receive")
+
     def quotient(self, part: NDArray[np.integer]) -> TaskGraph:
         """This graph with the tasks of each part (0, 1, ... without gaps) fused into one task of a new operator.
 
-        Loads, memory and the rates between two parts are summed; traffic inside a part disappears.
+        Loads, memory and what flows between two parts are summed; traffic inside a part disappears.
         """
         label = np.asarray(part, dtype=np.int64)
         count = int(label.max()) + 1 if len(label) else 0
         source, target = label[self.source], label[self.target]
         crossing = source != target
-        key, (rate,) = _merge_pairs(source[crossing] * count + target[crossing], self.rate[crossing])
+        key, edges = _merge_edges(source * count + target, self._edges(), crossing)
         return TaskGraph(
             operators=tuple(f"part{k}" for k in range(count)),
             first_task=np.arange(count + 1, dtype=np.int64),
@@ -93,12 +116,25 @@ class TaskGraph:
             memory_mb=np.bincount(label, self.memory_mb, minlength=count).astype(np.float64),
             source=(key // count).astype(np.int32),
             target=(key % count).astype(np.int32),
-            rate=rate,
+            rate=edges.rate,
+            tuples=edges.tuples,
+            batches=edges.batches,
+            counted=self.counted,
+            measured=edges.measured,
+            costs=self.costs,
         )
 
+    def _edges(self) -> _Edges:
+        return _Edges(self.rate, self.tuples, self.batches, self.measured)
+
     @classmethod
-    def expand(cls, graph: OperatorGraph, profile: Profile | None = None) -> TaskGraph:
-        """Tasks and edges of a sound operator graph, with a profile's measurements in place of declared ones."""
+    def expand(
+        cls, graph: OperatorGraph, profile: Profile | None = None, costs: StreamCosts = DEFAULT_COSTS
+    ) -> TaskGraph:
+        """Tasks and edges of a sound operator graph, with a profile's measurements in place of declared ones.
+
+        `costs` are what streams cost where the profile has no costs of its own.
+        """
         counts = np.array([operator.tasks for operator in graph.operators], dtype=np.int64)
         first = np.concatenate([[0], np.cumsum(counts)])
         load = np.array([value for operator in graph.operators for value in operator.loads()], dtype=np.float64)
@@ -117,12 +153,12 @@ class TaskGraph:
         if profile is not None and profile.edges:
             source = np.array([number(edge.source) for edge in profile.edges], dtype=np.int64)
             target = np.array([number(edge.target) for edge in profile.edges], dtype=np.int64)
-            rate = np.array([edge.rate for edge in profile.edges], dtype=np.float64)
+            found = _measured_edges(profile.edges)
         else:
             source, target, rate = _declared_edges(graph, first, position)
+            found = _Edges(rate, rate / ROW_BYTES, rate / BATCH_BYTES, ())  # `estimated`, in arrays
         n = len(load)
-        carrying = rate > 0
-        key, (rate,) = _merge_pairs(source[carrying] * n + target[carrying], rate[carrying])
+        key, edges = _merge_edges(source * n + target, found, found.rate > 0)
         return cls(
             operators=tuple(operator.name for operator in graph.operators),
             first_task=first,
@@ -131,8 +167,47 @@ class TaskGraph:
             memory_mb=memory,
             source=(key // n).astype(np.int32),
             target=(key % n).astype(np.int32),
-            rate=rate,
+            rate=edges.rate,
+            tuples=edges.tuples,
+            batches=edges.batches,
+            counted=profile is not None and any(_is_counted(edge) for edge in profile.edges),
+            measured=edges.measured,
+            costs=costs if profile is None or profile.costs is None else profile.costs,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """What flows over edges, in arrays."""
+
+    rate: Floats
+    tuples: Floats
+    batches: Floats
+    measured: tuple[MeasuredEnd, ...]
+
+
+def _is_counted(edge: EdgeProfile) -> bool:
+    return any(figure is not None for figure in (edge.tuples, edge.batches, edge.send_cpu, edge.receive_cpu))
+
+
+def _measured_edges(edges: Sequence[EdgeProfile]) -> _Edges:
+    rate = np.array([edge.rate for edge in edges], dtype=np.float64)
+    tuples, batches = np.array([estimated(e.rate, e.tuples, e.batches) for e in edges], dtype=np.float64).T
+    seen = [
+        MeasuredEnd(distance, end, np.where(known, cpu, 0.0), rate * known, tuples * known, batches * known)
+        for distance in DISTANCES
+        for end in ENDS
+        for cpu in [np.array([_cpu_of(edge, end, distance) for edge in edges], dtype=np.float64)]
+        for known in [np.isfinite(cpu)]
+        if known.any()
+    ]
+    return _Edges(rate, tuples, batches, tuple(seen))
+
+
+def _cpu_of(edge: EdgeProfile, end: End, distance: Distance) -> float:
+    """What was measured at that end and distance, NaN where nothing was."""
+    cpu = edge.send_cpu if end == "send" else edge.receive_cpu
+    return math.nan if cpu is None or edge.distance != distance else cpu
 
 
 def _declared_edges(graph: OperatorGraph, first: Longs, position: dict[str, int]) -> tuple[Longs, Longs, Floats]:
@@ -147,6 +222,16 @@ def _declared_edges(graph: OperatorGraph, first: Longs, position: dict[str, int]
             rate = rate * np.eye(len(from_tasks))  # task i sends to task i only
         rates.append(np.broadcast_to(rate, (len(from_tasks), len(to_tasks))).ravel())
     return np.concatenate(sources), np.concatenate(targets), np.concatenate(rates)
+
+
+def _merge_edges(key: Longs, edges: _Edges, kept: NDArray[np.bool_]) -> tuple[Longs, _Edges]:
+    """The kept edges, sorted by key, those of equal keys added up."""
+    flows = [edges.rate, edges.tuples, edges.batches]
+    for seen in edges.measured:
+        flows += [seen.cpu, seen.rate, seen.tuples, seen.batches]
+    key, (rate, tuples, batches, *rest) = _merge_pairs(key[kept], *(flow[kept] for flow in flows))
+    measured = [MeasuredEnd(seen.distance, seen.end, *rest[4 * k : 4 * k + 4]) for k, seen in enumerate(edges.measured)]
+    return key, _Edges(rate, tuples, batches, tuple(measured))
 
 
 def _merge_pairs(key: Longs, *values: Floats) -> tuple[Longs, list[Floats]]:

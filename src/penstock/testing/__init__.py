@@ -17,7 +17,15 @@ except ImportError as missing:
     raise ImportError(_msg) from missing
 
 from penstock.testing.certificate import certificate_faults, cheapest, task_rates
-from penstock.testing.instances import clusters, instances, profiles, random_cluster, random_topology, topologies
+from penstock.testing.instances import (
+    clusters,
+    counted_profiles,
+    instances,
+    profiles,
+    random_cluster,
+    random_topology,
+    topologies,
+)
 from penstock.testing.policy_contract import policy_contract
 from penstock.testing.promises import PromiseBroken
 from penstock.testing.scheduler_contract import scheduler_contract
@@ -27,6 +35,7 @@ __all__ = [
     "certificate_faults",
     "cheapest",
     "clusters",
+    "counted_profiles",
     "instances",
     "policy_contract",
     "profiles",

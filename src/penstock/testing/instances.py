@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, Cluster, Node
+from penstock.model.costs import DISTANCES
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.model.task_id import TaskId
 from penstock.model.taskgraph import TaskGraph
@@ -126,6 +128,25 @@ def profiles(draw: st.DrawFn, graph: OperatorGraph) -> Profile:
     ]
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=len(pairs))) if pairs else []
     return Profile(tasks, tuple(EdgeProfile(a, b, draw(AMOUNTS)) for a, b in chosen))
+
+
+@st.composite
+def counted_profiles(draw: st.DrawFn, graph: OperatorGraph) -> Profile:
+    """A profile some of whose pairs also say rows, batches and CPU at a distance, as a metered run does."""
+    plain = draw(profiles(graph))
+    some = st.none() | AMOUNTS
+    counted = [
+        replace(
+            edge,
+            tuples=draw(some),
+            batches=draw(some),
+            distance=draw(st.sampled_from((None, *DISTANCES))),
+            send_cpu=draw(some),
+            receive_cpu=draw(some),
+        )
+        for edge in plain.edges
+    ]
+    return replace(plain, edges=tuple(counted))
 
 
 @st.composite

@@ -48,6 +48,8 @@ def random_graph(tasks: int, random: np.random.Generator) -> TaskGraph:
         source=from_task[order].astype(np.int32),
         target=to_task[order].astype(np.int32),
         rate=rate[order],
+        tuples=rate[order],  # synthetic: a unit of rate is a row, and each is a batch
+        batches=rate[order],
     )
 
 
