@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
                 "--stream-cost",
                 parser=real,
                 metavar="CPU",
-                help="CPU of one unit of rate at each end of a stream between workers; 1 unless rates are too large.",
+                help="CPU of one unit of rate at each end of a stream between workers; what streams cost, by default.",
             ),
         ] = None,
         profile: ProfileOption = None,

@@ -72,10 +72,10 @@ class StreamCosts:
                     yield f"{distance}.{end}.{part.name}", float(getattr(cost, part.name))
 
 
-# Of the order that two cores of an ordinary cloud machine showed; see docs/decisions/0036-cost-of-streams.md.
+# Rounded from what `penstock calibrate` found in several runs; see docs/decisions/0036-cost-of-streams.md.
 DEFAULT_COSTS = StreamCosts(
-    call=DistanceCost(EndCost(0.5), EndCost(2.0)),
-    ring=DistanceCost(EndCost(15.0, 0.0, 0.05), EndCost(15.0, 0.0, 0.02)),
-    socket=DistanceCost(EndCost(30.0, 0.0, 0.3), EndCost(30.0, 0.0, 0.3)),
-    origin="default",
+    call=DistanceCost(EndCost(batch_us=1.0), EndCost(batch_us=1.0)),
+    ring=DistanceCost(EndCost(batch_us=12.0, byte_ns=0.1), EndCost(batch_us=25.0, byte_ns=0.2)),
+    socket=DistanceCost(EndCost(batch_us=20.0, byte_ns=0.1), EndCost(batch_us=30.0, byte_ns=0.15)),
+    origin="default costs, measured on two cores of a cloud machine; penstock calibrate measures this one's",
 )

@@ -22,6 +22,7 @@ from penstock.model.profile import Profile
 from penstock.model.task_id import tasks_of_operator
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import OperatorGraph
+from penstock.optimise.calibrated_costs import known_costs
 from penstock.optimise.contract import Placement, Problem
 from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
 
@@ -42,7 +43,7 @@ def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | Non
     cluster.validated()
     if profile is not None:
         profile.validated(graph)
-    problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
+    problem = Problem(TaskGraph.expand(graph, profile, known_costs()), cluster, graph.constraints)
     if faults := problem.node_name_faults():
         raise InvalidInput(faults)
     problem.require_plausible()

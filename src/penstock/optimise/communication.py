@@ -22,6 +22,7 @@ from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import Problem
 
 CALL, RING, SOCKET = range(len(DISTANCES))
+StreamCost = float | Floats  # CPU of one unit of rate at each end of a cut stream: one figure, or one for each edge
 
 
 def rates_are_cpu(graph: TaskGraph) -> bool:
@@ -35,6 +36,27 @@ def stream_ends(graph: TaskGraph, distance: Distance, costs: StreamCosts | None 
         return graph.ends(distance, costs)
     cut = graph.rate if distance != "call" else np.zeros_like(graph.rate)
     return cut, cut
+
+
+def usual_stream_cost(problem: Problem) -> StreamCost:
+    """What a cut stream costs at each end, for each unit of its rate, where the caller does not say it.
+
+    Fusion decides on workers before it is known which share a node, so a stream is taken to be a socket where there
+    are several nodes: a plan has room for what it may come to. Its two ends count alike, as in the paper: each is their
+    mean, so both together are right. Capacities of nodes have no part in this
+    (`test_stream_costs_do_not_depend_on_the_cluster_s_capacity`).
+    """
+    if rates_are_cpu(problem.graph):
+        return 1.0
+    send, receive = problem.graph.ends("socket" if problem.node_count > 1 else "ring")
+    each: Floats = (send + receive) / (2.0 * problem.graph.rate)  # pairs without traffic are not in the graph
+    return each
+
+
+def mean_stream_cost(graph: TaskGraph, cost: StreamCost) -> float:
+    """CPU of one unit of rate over all streams."""
+    total = graph.total_rate
+    return float((graph.rate * cost).sum()) / total if total > 0 else float(np.mean(cost))
 
 
 def distances(graph: TaskGraph, node: Ints, worker: Ints) -> Ints:

@@ -22,6 +22,7 @@ import numpy as np
 from penstock.errors import NoPlanFound, UserError
 from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Ints, Longs
+from penstock.optimise.communication import mean_stream_cost
 from penstock.optimise.contract import Deadline, Options, Problem
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.steps.assign import schedule_workers
@@ -66,7 +67,8 @@ def _why_none(case: Case, graph: FuseGraph, states: list[State]) -> str:
     tasks = f"{problem.task_count} tasks (load {problem.graph.load.sum():.4g})"
     nodes = f"{problem.node_count} nodes (capacity {problem.cluster.capacity:.4g})"
     begun = f"no method found a way to fuse {tasks} on {nodes}"
-    rate = f"--stream-cost, now {case.stream_cost:.4g} CPU for a unit of rate; 0 makes streams free"
+    cost = mean_stream_cost(problem.graph, case.stream_cost)
+    rate = f"--stream-cost, now {cost:.4g} CPU for a unit of rate; 0 makes streams free"
     if not states and (alone := quick_schedule(graph, np.arange(graph.count, dtype=np.int64))) is not None:
         states = [scored(case, graph, np.arange(graph.count, dtype=np.int64), alone.host)]
     if not states:

@@ -7,8 +7,9 @@ Pure and seeded: same case, same answer. A method decides which tasks share a wo
 paper 004, section 3.2: U is the utilisation of the fullest node with streams counted as in SIZE, C the sum of SIZE's
 stream part over all workers (each cut stream counts at both ends). U must stay at or below 1.
 
-What a stream costs in CPU is its rate times `stream_cost`. The default f is `balance * U + (1 - balance) * C / C of no
-fusion` with `balance` 0. How both defaults were chosen is in docs/decisions/0018-fusion.md.
+What a stream costs in CPU at each end is its rate times `stream_cost`, one figure for all streams or one for each;
+by default what streams really cost (`usual_stream_cost`, docs/decisions/0036-cost-of-streams.md). The default f is
+`balance * U + (1 - balance) * C / C of no fusion` with `balance` 0 (docs/decisions/0018-fusion.md).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Floats, Ints, Longs
+from penstock.optimise.communication import StreamCost, usual_stream_cost
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX, Deadline, Problem
 from penstock.optimise.fuse.ratio_cut import METHODS as CUT_METHODS
 from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
@@ -30,10 +32,6 @@ from penstock.optimise.fuse.steps.rules import Flags, compile_rules
 
 CUTS = tuple(CUT_METHODS)
 STREAM_COST_MAX = 1e15
-STREAMS_SHARE = 0.25  # of the load: what all streams take when their rates cannot be CPU; VWAP's take 0.37
-NEGLIGIBLE = (
-    1e-12  # of the smallest capacity: what streams may take on a full cluster, where they must still be counted
-)
 THRESHOLD_MAX = 1e6
 SAME = 1e-9  # relative: objectives this near are equal, and U decides
 FULL = 1.0 + 1e-9  # capacities contain the slack already; this is for sums in another order
@@ -52,7 +50,7 @@ class FuseOptions:
     threshold: float = 0.5  # COLA's T: how much C may grow in phase 4 for a better f
     cut: str | None = None  # how minimum-ratio cuts are found; None: leighton-rao for COLA, best chooses
     epsilon: float = 0.1  # of the multicommodity flow
-    stream_cost: float | None = None  # CPU of one unit of rate at each end of a cut stream; None: see the module's head
+    stream_cost: float | None = None  # CPU of one unit of rate at each end of a cut stream; None: what streams cost
 
     def faults(self) -> list[str]:
         """Numbers out of range, one sentence each."""
@@ -90,7 +88,7 @@ class Case:
         return fuse_graph(self.problem, compile_rules(self.problem), self.stream_cost)
 
     @cached_property
-    def stream_cost(self) -> float:
+    def stream_cost(self) -> StreamCost:
         """CPU that one unit of rate costs at each end of a stream between workers."""
         stated = self.options.stream_cost
         return usual_stream_cost(self.problem) if stated is None else stated
@@ -108,7 +106,7 @@ class Case:
     @cached_property
     def unfused(self) -> float:
         """C of no fusion: every stream counts, colocated or not, so that f does not depend on the constraints."""
-        return 2.0 * float(self.problem.graph.rate.sum()) * self.stream_cost
+        return 2.0 * float((self.problem.graph.rate * self.stream_cost).sum())
 
     def weighted(self, utilisation: Floats | np.float64, communication: Floats | np.float64) -> Floats | np.float64:
         """The default f, also over arrays."""
@@ -120,16 +118,6 @@ class Case:
         value = self.objective(utilisation, communication)
         digits = 10 if value == 0 else 10 - math.floor(math.log10(abs(value)))
         return (round(value, min(digits, 300)), utilisation)
-
-
-def usual_stream_cost(problem: Problem) -> float:
-    """The stream cost where none is stated."""
-    ends, load = 2.0 * float(problem.graph.rate.sum()), float(problem.graph.load.sum())
-    if ends <= load or ends == 0:
-        return 1.0
-    offered = [node.capacity for node in problem.cluster.nodes]  # as stated; the problem's own contain the slack
-    free = max(math.fsum(offered) - load, NEGLIGIBLE * min(offered))
-    return min(STREAMS_SHARE * load if load > 0 else free, free / 2) / ends
 
 
 @dataclass(frozen=True, eq=False)

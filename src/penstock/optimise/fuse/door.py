@@ -22,6 +22,7 @@ from penstock.model.profile import Profile
 from penstock.model.taskgraph import Longs
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
+from penstock.optimise.communication import rates_are_cpu
 from penstock.optimise.contract import Placement
 from penstock.optimise.fuse.contract import FULL, Case, Fused, FuseOptions, Method, find_method
 from penstock.optimise.fuse.steps.feasibility import require_no_clash
@@ -123,14 +124,16 @@ def _told(case: Case, figures: Figures) -> str:
 
 
 def _told_stream_cost(case: Case) -> tuple[str, ...]:
-    """What streams were taken to cost, where the caller did not state it and it is not 1."""
-    if case.options.stream_cost is not None or case.stream_cost == 1.0:
+    """What streams were taken to cost, where the caller did not state it and rates are not CPU themselves."""
+    graph = case.problem.graph
+    if case.options.stream_cost is not None or rates_are_cpu(graph):
         return ()
-    load = float(case.problem.graph.load.sum())
+    load = float(graph.load.sum())
     share = f"{100 * case.unfused / load:.3g} % of the tasks' load" if load > 0 else f"{case.unfused:.3g}"
+    measured = "; first of all what the profile measured at that distance" if graph.measured else ""
     return (
-        f"rates are too large to be CPU, so a unit of rate is taken to cost {case.stream_cost:.4g} CPU at each end of "
-        f"a stream between workers: all streams together {share}; --stream-cost states what it really costs",
+        f"rates are bytes and not CPU, so a stream between workers costs CPU for its batches, rows and bytes "
+        f"({graph.costs.origin}{measured}): all streams together {share}; --stream-cost states another cost",
     )
 
 

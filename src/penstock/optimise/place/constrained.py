@@ -20,7 +20,7 @@ from penstock.errors import NoPlanFound, UserError
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.fuse import best as fuse_best
-from penstock.optimise.fuse.contract import NEGLIGIBLE, Case, FuseOptions
+from penstock.optimise.fuse.contract import Case, FuseOptions
 from penstock.optimise.fuse.steps.assign import Schedule
 from penstock.optimise.fuse.steps.fuse_graph import SLOTS_UNSTATED, FuseGraph, fuse_graph
 from penstock.optimise.fuse.steps.packing import Sites
@@ -37,6 +37,7 @@ from penstock.optimise.workers import split_by_kway
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
 SEARCH_THETA = 5.0
+NEGLIGIBLE = 1e-12  # of the smallest capacity: what streams may take where they must be counted and cost nothing
 FUSION_THETA_MIN = 1.0  # below, the fusion methods would take longer than was asked for: they have their own thetas
 
 

@@ -7,8 +7,9 @@ times theta whatever happens. Thetas above a second share the experiment of a se
 ten, and no user has to wait a minute for a threshold. Rejected: a constant, which would be wrong on every machine but
 the one that it came from, and on that one after the next improvement of the solver.
 
-The answer is kept in the user's cache directory under the solver's version and the machine. This is the one place in
-the optimiser that reads or writes a file. A cache that is missing, damaged or not writable costs the time again.
+The answer is kept in the user's cache directory under the solver's version and the machine. Beside it lies what streams
+cost (`calibrated_costs.py`); no other part of the optimiser reads or writes a file. A cache that is missing, damaged or
+not writable costs the time again.
 """
 
 from __future__ import annotations
@@ -109,8 +110,13 @@ def machine() -> str:
 
 def default_cache_file() -> Path:
     """phi.json in the user's cache directory."""
+    return cache_folder() / "phi.json"
+
+
+def cache_folder() -> Path:
+    """Where this user's measurements of machines are kept."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "penstock" / "phi.json"
+    return Path(home) / "penstock"
 
 
 def _read(cache_file: Path) -> dict[str, dict[str, int]]:

@@ -23,6 +23,7 @@ import numpy as np
 from penstock.errors import Infeasible
 from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
 from penstock.model.taskgraph import Longs
+from penstock.optimise.communication import StreamCost, mean_stream_cost
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.fuse.steps.packing import Sites
 from penstock.optimise.fuse.steps.rules import Rules, compile_rules
@@ -39,7 +40,7 @@ class Clash:
     reason: str
 
 
-def require_no_clash(problem: Problem, stream_cost: float = 1.0) -> None:
+def require_no_clash(problem: Problem, stream_cost: StreamCost = 1.0) -> None:
     """Raise Infeasible with a minimal set of clashing constraints, if there is one."""
     clash = find_clash(problem, stream_cost)
     if clash is None:
@@ -61,7 +62,7 @@ def require_no_clash(problem: Problem, stream_cost: float = 1.0) -> None:
     raise Infeasible(msg)
 
 
-def find_clash(problem: Problem, stream_cost: float = 1.0) -> Clash | None:
+def find_clash(problem: Problem, stream_cost: StreamCost = 1.0) -> Clash | None:
     """A minimal set of constraints that cannot be met together on this cluster, or None."""
     deadline = Deadline.after(SECONDS_ALL)
     if not (reason := why_not(problem, problem.constraints, stream_cost, deadline)):
@@ -95,7 +96,7 @@ def _minimal(all_of: list[int], fails: Callable[[Sequence[int]], bool]) -> list[
     return explain([], False, all_of)
 
 
-def why_not(problem: Problem, constraints: Sequence[Constraint], stream_cost: float, deadline: Deadline) -> str:
+def why_not(problem: Problem, constraints: Sequence[Constraint], stream_cost: StreamCost, deadline: Deadline) -> str:
     """Why these constraints cannot be met together; empty when nothing shows that they cannot."""
     rules = compile_rules(problem, constraints)
     if rules.impossible:
@@ -166,7 +167,7 @@ def _two_labels(row: Longs, part: Longs) -> tuple[int, int] | None:
     return None
 
 
-def _no_packing(problem: Problem, rules: Rules, stream_cost: float, deadline: Deadline) -> str:
+def _no_packing(problem: Problem, rules: Rules, stream_cost: StreamCost, deadline: Deadline) -> str:
     """Ask the program whether sites can be put on nodes at all, first by load, then with the streams that are cut."""
     sites = Sites.of(problem, rules, stream_cost)
     tasks = f"{problem.task_count} tasks (load {problem.graph.load.sum():.4g})"
@@ -174,12 +175,12 @@ def _no_packing(problem: Problem, rules: Rules, stream_cost: float, deadline: De
     no_way = f"no way of sharing {tasks} out to {nodes} keeps"
     if not sites.packs_without_streams(deadline):
         return f"{no_way} every limit on load, memory and place"
-    if stream_cost > 0 and not sites.packs_with_streams(deadline):
+    if np.any(np.asarray(stream_cost) > 0) and not sites.packs_with_streams(deadline):
         least = sites.least_streams
         share = f", which takes {least:.4g} or more of every node that holds tasks" if least else ""
         return (
             f"{no_way} every limit once the streams between workers cost CPU at both ends (--stream-cost, now "
-            f"{stream_cost:.4g} for each unit of rate){share}"
+            f"{mean_stream_cost(problem.graph, stream_cost):.4g} for each unit of rate){share}"
         )
     return ""
 

@@ -5,8 +5,9 @@ a stream costs in CPU where it leaves a worker, at each of its ends:
 
     SIZE(S) = sum of w_v over S + sum of w_e over edges with exactly one end in S
 
-`w_e` is the stream's rate times `stream_cost`, the CPU that one unit of rate costs to send, and again to receive; 1 as
-in the paper, where rates are given in CPU. A partition is an array with a worker number for each vertex, without gaps.
+`w_e` is the stream's rate times `stream_cost`, the CPU that one unit of rate costs at each end: the mean of sending and
+receiving, because the paper has one figure for both. It is 1 where rates are given in CPU, as in the paper. A partition
+is an array with a worker number for each vertex, without gaps.
 Allowed nodes and node labels of a vertex are those of its whole site, because the site moves as one.
 """
 
@@ -18,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from penstock.model.taskgraph import Floats, Longs
+from penstock.optimise.communication import StreamCost
 from penstock.optimise.contract import Problem
 from penstock.optimise.fuse.steps.rules import Classes, Flags, Rules
 
@@ -136,7 +138,7 @@ def _joined_sites(site: Longs, label: Longs, count: int) -> Longs:
 SLOTS_UNSTATED = 1 << 40
 
 
-def fuse_graph(problem: Problem, rules: Rules, stream_cost: float = 1.0) -> FuseGraph:
+def fuse_graph(problem: Problem, rules: Rules, stream_cost: StreamCost = 1.0) -> FuseGraph:
     """The blocks of a problem's tasks with their rules; `rules.impossible` must be empty."""
     graph, n = problem.graph, problem.task_count
     per_site = np.ones((int(rules.site.max()) + 1, problem.node_count), dtype=bool)

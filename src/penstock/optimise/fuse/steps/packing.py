@@ -21,6 +21,7 @@ import numpy as np
 
 from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Floats, Longs
+from penstock.optimise.communication import StreamCost
 from penstock.optimise.contract import Deadline, Problem
 from penstock.optimise.fuse.contract import FULL
 from penstock.optimise.fuse.steps.assign import Units, greedy
@@ -50,7 +51,7 @@ class Sites:
     weight: Floats
 
     @classmethod
-    def of(cls, problem: Problem, rules: Rules, stream_cost: float) -> Sites:
+    def of(cls, problem: Problem, rules: Rules, stream_cost: StreamCost) -> Sites:
         """The sites of some rules."""
         graph, site = problem.graph, rules.site
         count = int(site.max()) + 1
