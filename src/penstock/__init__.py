@@ -31,6 +31,15 @@ from penstock.errors import (
     UserError,
 )
 from penstock.flow import io
+from penstock.flow.constraints import (
+    colocate,
+    dedicated,
+    on_nodes,
+    on_tag,
+    replicas,
+    separate_nodes,
+    separate_workers,
+)
 from penstock.flow.keyed import KeyedStream
 from penstock.flow.stream import DataStream
 from penstock.flow.windows import sliding, tumbling
@@ -38,7 +47,15 @@ from penstock.jobs import Topology
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Dedicated, Replicas, Resource, Together
-from penstock.model.files import parse_cluster, read_cluster, read_plan, read_profile, read_topology, write_plan
+from penstock.model.files import (
+    parse_cluster,
+    read_cluster,
+    read_constraints,
+    read_plan,
+    read_profile,
+    read_topology,
+    write_plan,
+)
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.model.topology import Operator, OperatorGraph, Stream
@@ -102,15 +119,23 @@ __all__ = [
     "UnhonouredConstraints",
     "UserError",
     "check_plan",
+    "colocate",
     "compare",
+    "dedicated",
     "fuse",
     "io",
+    "on_nodes",
+    "on_tag",
     "parse_cluster",
     "place",
     "read_cluster",
+    "read_constraints",
     "read_plan",
     "read_profile",
     "read_topology",
+    "replicas",
+    "separate_nodes",
+    "separate_workers",
     "sliding",
     "tumbling",
     "write_plan",

@@ -10,12 +10,13 @@ Jupyter does not show; a registry into which `deploy` puts its launcher, which l
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from penstock.flow.checks import usage
 from penstock.flow.topology import Topology as Draft
-from penstock.flow.usage import usage
+from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 
@@ -56,10 +57,13 @@ class Topology(Draft):
         self,
         spark: SparkSession,
         *,
-        scheduler: str = "best",
+        scheduler: str | None = None,
         plan: Plan | None = None,
         profile: Profile | None = None,
+        settings: Mapping[str, object] | None = None,
+        constraints: Sequence[Constraint] = (),
         workers: int | None = None,
+        tasks_per_worker: int | None = None,
         take_last_slot: bool = False,
         node: str | None = None,
         seed: int = 0,
@@ -84,7 +88,10 @@ class Topology(Draft):
             scheduler=scheduler,
             plan=plan,
             profile=profile,
+            settings=settings,
+            constraints=constraints,
             workers=workers,
+            tasks_per_worker=tasks_per_worker,
             take_last_slot=take_last_slot,
             node=node,
             seed=seed,
@@ -105,10 +112,13 @@ class Topology(Draft):
         self,
         spark: SparkSession,
         *,
-        scheduler: str = "best",
+        scheduler: str | None = None,
         plan: Plan | None = None,
         profile: Profile | None = None,
+        settings: Mapping[str, object] | None = None,
+        constraints: Sequence[Constraint] = (),
         workers: int | None = None,
+        tasks_per_worker: int | None = None,
         take_last_slot: bool = False,
         node: str | None = None,
         seed: int = 0,
@@ -129,10 +139,16 @@ class Topology(Draft):
 
         Args:
             spark: the session whose slots the workers take.
-            scheduler: the scheduler that places the tasks; `penstock schedulers` lists the names.
-            plan: tasks go where this plan says, instead of asking a scheduler.
+            scheduler: the scheduler that places the tasks; left out, `best`. `penstock schedulers` lists the names.
+            plan: tasks go where this plan says, instead of asking a scheduler; its workers are those of the job, so
+                that `scheduler`, `settings`, `workers` and `tasks_per_worker` are refused beside it.
             profile: measured loads and rates, for the scheduler to use instead of declared ones.
-            workers: processes to run on; left out, one for every five tasks of an executor, as far as slots are free.
+            settings: the scheduler's own parameters by name, such as {"alfa": 0.5} for `ols`.
+            constraints: what the plan must keep beside the topology's own, such as [ps.colocate("parse", "count")].
+            workers: processes to run on; left out, one for every `tasks_per_worker` tasks of an executor, as far as
+                slots are free.
+            tasks_per_worker: most tasks in one worker, as far as slots allow; left out, five, and where `workers` are
+                given, as many as use all of them.
             take_last_slot: whether the job may take the slot that is otherwise left for other queries.
             node: what counts as a node for placement, "executor" or "host"; left out, it follows from the session.
             seed: of the scheduler; the same seed gives the same plan.
@@ -154,7 +170,10 @@ class Topology(Draft):
             scheduler=scheduler,
             plan=plan,
             profile=profile,
+            settings=settings,
+            constraints=constraints,
             workers=workers,
+            tasks_per_worker=tasks_per_worker,
             take_last_slot=take_last_slot,
             node=node,
             seed=seed,

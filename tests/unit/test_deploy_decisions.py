@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, sized, workers_needed
+from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, workers_needed
 from penstock.deploy.driver.given_plan import matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
@@ -28,7 +28,7 @@ from penstock.model.constraints import Constraint, Resource
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile, TaskProfile
 from penstock.run.contract import MAIN, Task
-from penstock.run.dataflow import Dataflow, Input, OperatorSpec
+from penstock.run.dataflow import Dataflow, Input, OperatorSpec, sized
 from penstock.run.engine.worker import Deployment
 from penstock.run.engine.worker_share import RunSettings
 

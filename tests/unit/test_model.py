@@ -155,7 +155,7 @@ class TestTopologyFaults:
         ("constraint", "fault"),
         [
             (Resource("zz", ("n1",)), "constraint 0 (resource) names unknown operator or task 'zz'"),
-            (Resource("a", ()), "constraint 0 (resource) lists no nodes; name at least one"),
+            (Resource("a", ()), "constraint 0 (resource) lists no nodes and no tags; name at least one"),
             (Together("node", ("a",)), "constraint 0 (colocate-node) lists 1 operators; it needs 2 or more"),
             (Apart("worker", ("a", "a/9")), "constraint 0 (separate-workers) names unknown operator or task 'a/9'"),
             (Apart("node", ("a", "a")), "constraint 0 (separate-nodes) names 'a' twice"),

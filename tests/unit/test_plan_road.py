@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.deploy.driver.binding import Certified, Placing, bind, replan, scheduled, sized
+from penstock.deploy.driver.binding import Certified, Placing, bind, replan, scheduled
 from penstock.deploy.driver.slots import Slots
 from penstock.deploy.line.messages import Hello
 from penstock.errors import InvalidInput, UserError
@@ -25,7 +25,7 @@ from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replic
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile, TaskProfile
 from penstock.run.contract import MAIN, Task
-from penstock.run.dataflow import FORWARD, Dataflow, Grouping, Input, OperatorSpec, RegionPart
+from penstock.run.dataflow import FORWARD, Dataflow, Grouping, Input, OperatorSpec, RegionPart, sized
 from penstock.run.engine.worker_share import RunSettings, task_ids
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])

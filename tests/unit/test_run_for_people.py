@@ -62,7 +62,7 @@ def test_the_duration_and_the_rate_count_from_when_workers_began(
     monkeypatch.setattr(run_verb, "time", SimpleNamespace(time=lambda: job.now))
     run_verb._follow(job, 2.0, lambda done, total, what: None)
     assert job.stopped_at == pytest.approx(ASKED_AT + 6, abs=run_verb.LOOK_SECONDS)
-    summary = run_verb.summarise(job, ASKED_AT)
+    summary = run_verb.summarise(job, ASKED_AT, 3)
     assert summary["start_seconds"] == pytest.approx(4.0)
     assert summary["tuples_per_second"] == pytest.approx(100, rel=0.02)
     run_verb._print(job, summary, {})

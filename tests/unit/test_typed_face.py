@@ -14,6 +14,8 @@ from mypy import api
 import penstock as ps
 from penstock.deploy import JobOptions
 from penstock.errors import InvalidInput
+from penstock.model.constraints import Pin
+from penstock.model.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -150,7 +152,10 @@ def test_nothing_of_the_face_is_any() -> None:
     ("call", "said"),
     [
         (lambda top: top.run(None, schedular="best"), "run and start have no option 'schedular'; did you mean"),
-        (lambda top: top.start(None, colour=3), "run and start have no option 'colour'; known: scheduler, plan, "),
+        (
+            lambda top: top.start(None, colour=3),
+            "run and start have no option 'colour'; known: scheduler, plan, ",
+        ),
         (lambda top: top.run(), "run: missing a required argument: 'spark'; write for example run(spark"),
         (lambda top: top.start(None, "best"), "start: too many positional arguments; write for example start(spark"),
         (lambda top: top.run(None, transport="shm"), "transport"),
@@ -175,8 +180,27 @@ def test_calls_that_no_checker_sees_are_refused_as_kindly(call: object, said: st
         ({"take_last_slot": "yes"}, "take_last_slot got 'yes'; give True or False"),
         ({"prometheus_host": 5}, "prometheus_host got 5; give a host name"),
         ({"frames": 3}, "frames got 3; give a dict of DataFrames"),
+        ({"settings": 3}, "settings got 3; give a dict"),
+        ({"settings": {"alfa": 1}}, "unknown setting 'alfa' of scheduler 'best'; known: effort"),
+        ({"scheduler": "ols", "settings": {"alfa": 7}}, "setting 'alfa' is 7; it must be between 0 and 1"),
+        ({"scheduler": "ischeduler", "settings": {"phi": "a"}}, "phi is 'a'; it must be a whole number"),
+        ({"tasks_per_worker": 0}, "tasks_per_worker is 0; give a whole number from 1"),
+        ({"constraints": ps.colocate("a", "b")}, "constraints got Together.*; give a list of constraints"),
+        ({"constraints": ["a"]}, "constraints got 'a'; give a list of constraints"),
+        ({"constraints": [Pin("a/0", "n1", 0)]}, "constraints got Pin.*; which worker .* is a plan's to say"),
+        ({"node": "rack"}, "node is 'rack'; give 'executor' or 'host'"),
     ],
 )
 def test_options_of_the_wrong_kind_are_refused_before_spark_is_asked(options: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         JobOptions(**options).require_sound()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("scheduler", "best"), ("settings", {}), ("workers", 1), ("tasks_per_worker", 5)]
+)
+def test_what_a_given_plan_would_leave_unheard_is_refused(name: str, given: object) -> None:
+    plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, {})
+    JobOptions(plan=plan).require_sound()
+    with pytest.raises(InvalidInput, match=f"{name} is .* beside a plan, .*; leave {name} out, or leave the plan out"):
+        JobOptions(plan=plan, **{name: given}).require_sound()  # type: ignore[arg-type]

@@ -59,6 +59,12 @@ ThetaOption = Annotated[
     float | None,
     typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
 ]
+JobThetaOption = Annotated[
+    float | None,
+    typer.Option(
+        "--theta", parser=real, metavar="SECONDS", help="Time that the scheduler may search, before any row is read."
+    ),
+]
 TasksPerWorkerOption = Annotated[
     int,
     typer.Option(
@@ -66,6 +72,23 @@ TasksPerWorkerOption = Annotated[
         parser=_whole,
         metavar="T",
         help="Most tasks in one worker, as far as slots allow (the papers' T).",
+    ),
+]
+JobTasksPerWorkerOption = Annotated[
+    int | None,
+    typer.Option(
+        "--tasks-per-worker",
+        parser=_whole,
+        metavar="T",
+        help="Most tasks in one worker, as far as slots allow; default 5, or as many as use all --workers.",
+    ),
+]
+ConstraintsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--constraints",
+        metavar="FILE",
+        help="Constraints to keep beside the topology's own: a file of them, or a topology's or plan's file.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", parser=_whole, metavar="N", help="Same seed, same plan.")]
@@ -87,7 +110,12 @@ def resolve_topology(name: str) -> OperatorGraph:
 
 def scheduler_options(theta: float | None, tasks_per_worker: int, seed: int, settings: list[str] | None) -> Options:
     """What was asked for; the door checks the numbers."""
-    return Options(seed, theta, tasks_per_worker, dict(_setting(text) for text in settings or ()))
+    return Options(seed, theta, tasks_per_worker, settings_of(settings))
+
+
+def settings_of(given: list[str] | None) -> dict[str, object]:
+    """A scheduler's own parameters, as `--set` gave them."""
+    return dict(_setting(text) for text in given or ())
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, SeedOption
+from penstock.cli.options import (
+    ConstraintsOption,
+    Format,
+    FormatOption,
+    JobTasksPerWorkerOption,
+    JobThetaOption,
+    ProfileOption,
+    SeedOption,
+    SetOption,
+    settings_of,
+)
 from penstock.cli.show import ShowProgress, console, counted, number, plan_table, print_json, progress_bar
 from penstock.errors import InvalidInput
 
@@ -33,9 +42,15 @@ def register(app: typer.Typer) -> None:
             str, typer.Option("--master", help="local[n], local-cluster[n,c,m], spark://..., yarn or k8s://...")
         ] = "local[4]",
         scheduler: Annotated[
-            str, typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists.")
-        ] = "best",
+            str | None,
+            typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists; default: best."),
+        ] = None,
         plan: Annotated[Path | None, typer.Option("--plan", help="Place the tasks as this plan file says.")] = None,
+        profile: ProfileOption = None,
+        constraints: ConstraintsOption = None,
+        theta: JobThetaOption = None,
+        tasks_per_worker: JobTasksPerWorkerOption = None,
+        settings: SetOption = None,
         workers: Annotated[
             int | None, typer.Option("--workers", help="Worker processes; default: by the tasks.")
         ] = None,
@@ -68,12 +83,25 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run APP on Spark and show its answer and figures."""
         from penstock.apps.runnable import find_runnable
-        from penstock.deploy import JobOptions, local_session, newest_rows, session_on_demand, start_topology
-        from penstock.model.files import read_plan
+        from penstock.deploy import (
+            THETA_SECONDS,
+            JobOptions,
+            local_session,
+            newest_rows,
+            session_on_demand,
+            start_topology,
+        )
+        from penstock.model.files import read_constraints, read_plan, read_profile
 
         options = JobOptions(
             scheduler=scheduler,
+            settings=settings_of(settings) or None,
+            plan=None if plan is None else read_plan(plan),
+            profile=None if profile is None else read_profile(profile),
+            constraints=() if constraints is None else read_constraints(constraints),
             workers=workers,
+            tasks_per_worker=tasks_per_worker,
+            theta=THETA_SECONDS if theta is None else theta,
             take_last_slot=take_last_slot,
             seed=seed,
             metrics=metrics,
@@ -93,7 +121,7 @@ def register(app: typer.Typer) -> None:
         if duration is None and not flow.bounded:
             msg = f"topology {flow.name!r} never ends by itself; give --duration SECONDS"
             raise InvalidInput(msg)
-        options = replace(options, plan=read_plan(plan) if plan is not None else None)
+        options.require_fitting(options.constrained(flow))
         with progress_bar(f"running {flow.name}") as show:
             show(0, 0, f"starting Spark on {master}")
             spark = local_session(master)
@@ -106,9 +134,10 @@ def register(app: typer.Typer) -> None:
                 for sink, frame in frames.items():
                     if output_path is not None:
                         frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
+                rows_out = sum(frame.count() for frame in frames.values())
                 newest = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
                 rows = {sink: _read(frame, output) for sink, frame in newest.items()}
-        summary = summarise(job, began)
+        summary = summarise(job, began, rows_out)
         if output is Format.json:
             print_json({**summary, "rows": rows.get("", rows or [])})
             return
@@ -140,7 +169,7 @@ def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
             return
 
 
-def summarise(job: Job, asked_at: float) -> dict[str, Any]:
+def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
     """What the job did, in figures that its metric log can prove; `asked_at` is in seconds since 1970.
 
     Starting ends and the run begins when the first worker opens its tasks, by its own clock.
@@ -159,6 +188,7 @@ def summarise(job: Job, asked_at: float) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "tuples_read": read,
         "tuples_per_second": round(read / seconds, 1),
+        "rows_out": rows_out,  # in the sinks that keep rows
         "late_rows": sum(job.late_rows.values()),
         "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
         "workers": len(set(job.worker_of.values())),

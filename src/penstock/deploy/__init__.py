@@ -7,7 +7,7 @@
 
 from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
-from penstock.deploy.driver.options import JobOptions, require_known_options
+from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
@@ -16,6 +16,7 @@ from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
 
 __all__ = [
+    "THETA_SECONDS",
     "Job",
     "JobOptions",
     "Replan",

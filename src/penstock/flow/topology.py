@@ -21,17 +21,29 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count, require_kind, require_number
+from penstock.flow.checks import require_count, require_kind, require_number, usage
 from penstock.flow.columns import Reads
+from penstock.flow.constraints import require_constraints
 from penstock.flow.io import Source
 from penstock.flow.lineage import carries_time, mixed_before, mixed_rows
 from penstock.flow.pruning import pruned
 from penstock.flow.redefinition import hanging_on, left_behind, lineages, reads, unread
 from penstock.flow.stream import DataStream
-from penstock.flow.usage import usage
+from penstock.model.constraints import Constraint, names_in, tasks_named
+from penstock.model.task_id import SEPARATOR, operator_of
 from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import AttachedSink, ColumnUse, Dataflow, Input, OperatorSpec, RegionPart, Role, TimeSpec
+from penstock.run.dataflow import (
+    AttachedSink,
+    ColumnUse,
+    Dataflow,
+    Input,
+    OperatorSpec,
+    RegionPart,
+    Role,
+    TimeSpec,
+    as_mentioned,
+)
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
 from penstock.run.operators.event_time import with_event_time
 from penstock.run.operators.sinks.attached import with_sinks
@@ -57,6 +69,7 @@ class Topology:
         self._editions: dict[str, int] = {}  # operator -> which of all definitions is its own
         self._unnamed: set[str] = set()  # operators and regions whose names are ours
         self._again: dict[str, None] = {}  # names that were given again, in order
+        self._constraints: dict[Constraint, None] = {}  # in order
         self._lost: dict[str, str] = {}  # names that went with an operator that was defined again -> that operator
 
     def __repr__(self) -> str:
@@ -103,14 +116,52 @@ class Topology:
             raise InvalidInput.unknown_name(kind, name, self._operators)
         self._operators[name] = replace(self._operators[name], load=float(load))
 
+    def require(self, *constraints: Constraint) -> None:
+        """Have every plan for this topology keep these: `top.require(ps.colocate(parsed, counts))`.
+
+        A job that cannot keep one is refused, whether its plan is given or a scheduler's. What they name must be
+        there; what is asked for twice counts once.
+        """
+        require_constraints(constraints, f"require of topology {self.name!r}")
+        tasks_of = {spec.name: spec.tasks for spec in self._operators.values()}
+        for constraint in constraints:
+            for name in names_in(constraint):
+                self._require_placed(constraint, name, tasks_of)
+        self._constraints |= dict.fromkeys(constraints)
+
+    def waive(self, *constraints: Constraint) -> None:
+        """Take constraints back that were required."""
+        require_constraints(constraints, f"waive of topology {self.name!r}")
+        for constraint in constraints:
+            if constraint not in self._constraints:
+                msg = f"topology {self.name!r} does not require {constraint!r}; it requires {len(self._constraints)}"
+                raise InvalidInput(msg)
+            del self._constraints[constraint]
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What `require` was told, in order."""
+        return tuple(self._constraints)
+
+    def _require_placed(self, constraint: Constraint, name: str, tasks_of: Mapping[str, int]) -> None:
+        """Refuse a name that no plan would have."""
+        reader = self._operators.get(operator_of(name)) if SEPARATOR in name else None
+        if tasks_named(name, tasks_of) is not None or (reader is not None and reader.one_per_worker):
+            return
+        homes = [operator for operator, sinks in self._sinks.items() if any(sink.name == name for sink in sinks)]
+        where = f"; it is part of {homes[0]!r}, so name that, or give the sink tasks=" if homes else ""
+        known = where or f"; known: {', '.join(self._operators)}; a task is named as in {next(iter(tasks_of), 'a')}/0"
+        msg = f"{constraint.type} names {name!r}, which is no operator or task of topology {self.name!r}{known}"
+        raise InvalidInput(msg)
+
     def remove(self, name: str) -> None:
-        """Take an operator, source or sink out, and everything that reads it."""
+        """Take an operator, source or sink out, with everything that reads it and the constraints that name these."""
         if self._lost.pop(name, None) is not None:
             return
         if name not in self._names():
             kind = "operator or sink"
             raise InvalidInput.unknown_name(kind, name, sorted(self._names()))
-        self._drop(name)
+        self._constraints = dict.fromkeys(without(self._constraints, self._drop(name)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -141,9 +192,10 @@ class Topology:
                 f"remove({spec.name!r}), as in a notebook whose cell was run again"
                 for spec in unread(specs, self._sinks)
             ]
-        dataflow = Dataflow(self.name, tuple(self._with_sinks(spec) for spec in specs))
+        constraints = without(self._constraints, left_out)  # of a cell that was run again, as the operators are
+        dataflow = Dataflow(self.name, tuple(self._with_sinks(spec) for spec in specs), constraints)
         if not faults:
-            faults += dataflow.graph().faults()
+            faults += as_mentioned(dataflow).graph().faults()
         if faults:
             raise InvalidInput(faults)
         return pruned(dataflow)
@@ -312,6 +364,12 @@ class Topology:
             if f"{kind}{number}" not in self._names():
                 self._unnamed.add(f"{kind}{number}")
                 return f"{kind}{number}"
+
+
+def without(constraints: Iterable[Constraint], gone: Iterable[str]) -> tuple[Constraint, ...]:
+    """The constraints that name none of these operators or their tasks."""
+    names = set(gone)
+    return tuple(c for c in constraints if not names & {one for n in names_in(c) for one in (n, operator_of(n))})
 
 
 def _idle_us(name: str, source: Source, idle: Duration | None) -> int | None:

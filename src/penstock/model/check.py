@@ -48,7 +48,7 @@ def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Prof
     if faults:  # the rest would repeat these
         return faults
     faults += resource_faults(graph, cluster, plan, profile)
-    faults += constraint_violations(graph, plan.assignment)
+    faults += constraint_violations(graph, plan.assignment, cluster.tags)
     faults += _figure_faults(needs, cluster, plan)
     return faults
 

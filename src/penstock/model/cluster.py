@@ -58,6 +58,11 @@ class Cluster:
         """Capacity of all nodes together."""
         return math.fsum(node.capacity for node in self.nodes)
 
+    @property
+    def tags(self) -> dict[str, tuple[str, ...]]:
+        """The tags of every node."""
+        return {node.name: node.tags for node in self.nodes}
+
     def faults(self) -> list[str]:
         """Every fault of this cluster, one sentence each; empty when it is sound."""
         if not self.nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from penstock.model.constraints import (
     Apart,
@@ -14,31 +14,39 @@ from penstock.model.constraints import (
     Replicas,
     Resource,
     Together,
+    has_tags,
     names_in,
     tasks_named,
 )
 from penstock.model.plan import Slot
 from penstock.model.topology import OperatorGraph
 
+NO_TAGS: Mapping[str, Collection[str]] = {}
 
-def constraint_violations(graph: OperatorGraph, assignment: Mapping[str, Slot]) -> list[str]:
-    """Every constraint that a complete assignment breaks, one sentence each."""
+
+def constraint_violations(
+    graph: OperatorGraph, assignment: Mapping[str, Slot], tags: Mapping[str, Collection[str]] = NO_TAGS
+) -> list[str]:
+    """Every constraint that a complete assignment breaks, one sentence each; `tags` are those of the nodes."""
     tasks_of = {operator.name: operator.tasks for operator in graph.operators}
     faults: list[str] = []
     for position, constraint in enumerate(graph.constraints):
         slots = {n: [assignment[task] for task in tasks_named(n, tasks_of) or ()] for n in names_in(constraint)}
-        broken = _broken(constraint, slots, assignment, tasks_of)
+        broken = _broken(constraint, slots, assignment, tasks_of, tags)
         faults += [f"constraint {position} ({constraint.type}): {fault}" for fault in broken]
     return faults
 
 
 def _broken(
-    constraint: Constraint, slots: Mapping[str, list[Slot]], assignment: Mapping[str, Slot], tasks_of: Mapping[str, int]
+    constraint: Constraint,
+    slots: Mapping[str, list[Slot]],
+    assignment: Mapping[str, Slot],
+    tasks_of: Mapping[str, int],
+    tags: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
     match constraint:
-        case Resource(operator=name, nodes=nodes):
-            for stray in sorted({slot.node for slot in slots[name]} - set(nodes)):
-                yield f"{name!r} runs on {stray!r}, which is not among {', '.join(nodes)}"
+        case Resource(operator=name):
+            yield from _broken_resource(constraint, {slot.node for slot in slots[name]}, tags)
         case Together(where=where, operators=names):
             places = {_place(slot, where) for name in names for slot in slots[name]}
             if len(places) > 1:
@@ -58,6 +66,14 @@ def _broken(
                 yield f"{name!r} runs in worker {_show(slot)} and not in worker {_show((node, worker))}"
         case Replicas(groups=groups, isomorphic=isomorphic):
             yield from _broken_replicas(groups, isomorphic, assignment, tasks_of)
+
+
+def _broken_resource(constraint: Resource, used: Collection[str], tags: Mapping[str, Collection[str]]) -> Iterator[str]:
+    for node in sorted(used):
+        if constraint.nodes and node not in constraint.nodes:
+            yield f"{constraint.operator!r} runs on {node!r}, which is not among {', '.join(constraint.nodes)}"
+        elif not has_tags(constraint, node, tags):
+            yield f"{constraint.operator!r} runs on {node!r}, which lacks one of the tags {', '.join(constraint.tags)}"
 
 
 def _place(slot: Slot, where: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 A name in a constraint is an operator (all its tasks) or a task (`operator/index`). What each demands of a plan:
 
-    resource          every task of the name runs on one of the listed nodes
+    resource          every task of the name runs on one of the listed nodes, or on a node that has the listed tags
     colocate-worker, colocate-node     all tasks of all names share one worker (hence one node), or one node
     separate-workers, separate-nodes   tasks of two different names share no worker, or no node
     replicas          a worker holds tasks of at most one group, and no two groups share a node;
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.model.task_id import SEPARATOR, operator_of, tasks_of_operator
@@ -25,10 +25,14 @@ INDEX_DIGITS_MAX = 18  # far above any number of tasks, far below what `int` ref
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Resource matching: the tasks need something that the listed nodes have and others lack."""
+    """Resource matching: the tasks need something that the listed nodes have and others lack, or that tags stand for.
+
+    With both, a node must be listed and have every tag.
+    """
 
     operator: str
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()  # none: any node that has the tags
+    tags: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:
@@ -116,6 +120,21 @@ def names_in(constraint: Constraint) -> tuple[str, ...]:
             return tuple(name for group in groups for name in group)
 
 
+def tags_as_nodes(constraints: Iterable[Constraint], tags: Mapping[str, Collection[str]]) -> tuple[Constraint, ...]:
+    """The constraints with each tag as the nodes that have it; `tags` has every node. Nobody's tag leaves none."""
+    return tuple(
+        replace(constraint, nodes=tuple(name for name in constraint.nodes or tags if has_tags(constraint, name, tags)))
+        if isinstance(constraint, Resource) and constraint.tags
+        else constraint
+        for constraint in constraints
+    )
+
+
+def has_tags(constraint: Resource, node: str, tags: Mapping[str, Collection[str]]) -> bool:
+    """Whether a node has every tag that the constraint asks for."""
+    return set(constraint.tags) <= set(tags.get(node, ()))
+
+
 def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
     """Task ids behind a name, or None when there is no such operator or task."""
     if name in tasks_of:
@@ -146,8 +165,8 @@ def constraint_faults(
         match constraint:
             case Together() | Apart() if len(names) < 2:
                 faults.append(f"{who} lists {len(names)} operators; it needs 2 or more")
-            case Resource(nodes=()):
-                faults.append(f"{who} lists no nodes; name at least one")
+            case Resource(nodes=(), tags=()):
+                faults.append(f"{who} lists no nodes and no tags; name at least one")
             case Pin(worker=worker) if worker < 0:
                 faults.append(f"{who} names worker {worker}; they count from 0")
             case Replicas(groups=groups, isomorphic=isomorphic):

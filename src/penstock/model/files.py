@@ -41,9 +41,9 @@ def read_cluster(path: str | Path) -> Cluster:
     return _read(Path(path), "cluster", _cluster, Cluster.faults)
 
 
-def read_profile(path: str | Path, graph: OperatorGraph) -> Profile:
-    """A profile from a file, validated against the topology that it measured."""
-    return _read(Path(path), "profile", _profile, lambda profile: profile.faults(graph))
+def read_profile(path: str | Path, graph: OperatorGraph | None = None) -> Profile:
+    """A profile from a file, validated against the topology that it measured; without one, a job or `place` does so."""
+    return _read(Path(path), "profile", _profile, lambda found: [] if graph is None else found.faults(graph))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -59,6 +59,11 @@ def read_costs(path: str | Path) -> StreamCosts:
 def write_costs(costs: StreamCosts, path: str | Path) -> None:
     """Write a file of what streams cost, whole or not at all."""
     write_text(path, json.dumps({"penstock": FORMAT_VERSION, **costs_document(costs)}, indent=1) + "\n")
+
+
+def read_constraints(path: str | Path) -> tuple[Constraint, ...]:
+    """The constraints of a file that holds them alone, or of a topology or plan; names are the topology's to judge."""
+    return _read(Path(path), "constraints", lambda fields: tuple(_constraints(fields, required=True)), lambda _: [])
 
 
 def parse_cluster(text: str) -> Cluster:
@@ -111,6 +116,8 @@ def _constraint_document(constraint: Constraint) -> dict[str, object]:
     document: dict[str, object] = {"type": constraint.type}
     for key in _CONSTRAINT_KEYS[constraint.type][1:]:
         value = getattr(constraint, key)
+        if key in {"nodes", "tags"} and not value:
+            continue
         document[key] = [list(v) if isinstance(v, tuple) else v for v in value] if isinstance(value, tuple) else value
     return document
 
@@ -185,15 +192,17 @@ def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callabl
     return value
 
 
+_PLAN_KEYS = (
+    *("scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
+    *("nodes_used", "max_utilisation", "notes", "faults", "assignment"),
+)
 _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "topology": ("penstock", "name", "operators", "streams", "constraints"),
     "cluster": ("penstock", "name", "nodes"),
     "profile": ("penstock", "tasks", "edges", "costs"),
     "costs": ("penstock", "origin", *DISTANCES),
-    "plan": (
-        *("penstock", "scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
-        *("nodes_used", "max_utilisation", "notes", "faults", "assignment", "constraints"),
-    ),
+    "constraints": ("penstock", "constraints", *("name", "operators", "streams"), *_PLAN_KEYS),
+    "plan": ("penstock", "constraints", *_PLAN_KEYS),
 }
 
 
@@ -245,7 +254,7 @@ def _rate(fields: Fields) -> Rate:
 
 
 _CONSTRAINT_KEYS: dict[str, tuple[str, ...]] = {
-    "resource": ("type", "operator", "nodes"),
+    "resource": ("type", "operator", "nodes", "tags"),
     "colocate-worker": ("type", "operators"),
     "colocate-node": ("type", "operators"),
     "separate-workers": ("type", "operators"),
@@ -256,9 +265,9 @@ _CONSTRAINT_KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _constraints(fields: Fields) -> list[Constraint]:
+def _constraints(fields: Fields, *, required: bool = False) -> list[Constraint]:
     found: list[Constraint] = []
-    for i, value in enumerate(fields.items("constraints", count_max=OPERATORS_MAX)):
+    for i, value in enumerate(fields.items("constraints", required=required, count_max=OPERATORS_MAX)):
         where = f"constraints[{i}]"
         kind = value.get("type") if isinstance(value, dict) else None
         known = _CONSTRAINT_KEYS.get(kind) if isinstance(kind, str) else None
@@ -277,7 +286,9 @@ def _constraints(fields: Fields) -> list[Constraint]:
 def _constraint(entry: Fields, kind: str) -> Constraint | None:
     match kind:
         case "resource":
-            return Resource(entry.text("operator"), entry.texts("nodes"))
+            tags = as_texts(entry.values.get("tags", []), entry.at("tags"), entry.faults)
+            nodes = () if tags and "nodes" not in entry.values else entry.texts("nodes")
+            return Resource(entry.text("operator"), nodes, tags)
         case "colocate-worker" | "colocate-node":
             return Together("worker" if kind.endswith("worker") else "node", entry.texts("operators"))
         case "separate-workers" | "separate-nodes":

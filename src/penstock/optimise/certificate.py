@@ -101,7 +101,7 @@ def certify(
     if not faults:
         return plan
     whole = all(t in plan.assignment for o in graph.operators for t in tasks_of_operator(o.name, o.tasks))
-    if whole and (broken := constraint_violations(graph, plan.assignment)):
+    if whole and (broken := constraint_violations(graph, plan.assignment, cluster.tags)):
         raise refusals.broken(broken)
     # One node may be short of CPU, of memory and of bandwidth at once, so the sentences are counted and not the nodes.
     if allow_overload and len(faults) == len(list(resource_faults(graph, cluster, plan, profile))):

@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.errors import Infeasible, InternalError, InvalidInput, PenstockError
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
-from penstock.model.constraints import Constraint, Pin, Resource
+from penstock.model.constraints import Constraint, Pin, Resource, tags_as_nodes
 from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 THETA_MAX = 86_400.0
@@ -73,7 +73,10 @@ class Problem:
 
     graph: TaskGraph
     cluster: Cluster
-    constraints: Sequence[Constraint] = ()
+    constraints: Sequence[Constraint] = ()  # with tags as the nodes that have them
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constraints", tags_as_nodes(self.constraints, self.cluster.tags))
 
     @cached_property
     def capacity(self) -> Floats:
@@ -117,6 +120,11 @@ class Problem:
         for position, constraint in enumerate(self.constraints):
             who = f"constraint {position} ({constraint.type})"
             match constraint:
+                case Resource(nodes=(), tags=tags):
+                    known = sorted({tag for node in self.cluster.nodes for tag in node.tags})
+                    wanted = " and ".join(map(repr, tags))
+                    there = f"their tags are {', '.join(map(repr, known))}" if known else "none of them has a tag"
+                    found.append(f"{who} needs tag {wanted}, which no node that it allows has; {there}")
                 case Resource(nodes=nodes):
                     found += [f"{who} names node {n!r}, which the cluster lacks" for n in nodes if n not in slots]
                 case Pin(node=name) if name not in slots:

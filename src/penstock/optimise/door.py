@@ -9,8 +9,9 @@ constraints where the caller asks for that, which a job does.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.errors import InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
@@ -19,7 +20,7 @@ from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints
-from penstock.model.topology import OperatorGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
 from penstock.optimise.contract import Options, Placement, Problem, Scheduler
 from penstock.optimise.fuse.steps.feasibility import require_no_clash
@@ -30,6 +31,7 @@ from penstock.optimise.place import find_scheduler
 from penstock.optimise.workers import split_by_kway
 
 LIMITS = frozenset({"cpu", "memory", "bandwidth"})
+TRIAL_SECONDS = 0.02  # of search, in which a scheduler reads its settings
 MOVED_NOTE = "moved to meet constraints, which the scheduler does not look at"
 
 
@@ -77,6 +79,20 @@ def place(
     seconds = clock() - began
     plan = make_plan(problem, scheduler, options.seed, seconds, placement, worker, notes, graph.constraints)
     return certify(whole, cluster, plan, profile, SchedulerRefusals(row), allow_overload=allow_overload)
+
+
+def require_settings(scheduler: str, settings: Mapping[str, object]) -> None:
+    """Refuse settings that a scheduler does not have, or values that it refuses, before there is anything to place.
+
+    Schedulers read their settings when they are asked, so it is asked for the smallest problem that has a choice.
+    """
+    row = find_scheduler(scheduler)
+    row.require_known(settings)
+    if settings:
+        graph = OperatorGraph("trial", (Operator("a", 3), Operator("b", 3)), (Stream("a", "b"),))
+        problem = sound_problem(graph, Cluster.uniform([(2, 4.0)]), None)
+        with contextlib.suppress(NoPlanFound):
+            row.load()(problem, Options(theta=TRIAL_SECONDS, settings=settings))
 
 
 def _meeting(problem: Problem, placement: Placement, worker: Ints) -> tuple[Placement, Ints, tuple[str, ...]]:

@@ -6,17 +6,20 @@ factory without arguments that is called in the worker; Spark's own closure carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from penstock.model.constraints import Constraint, names_in
+from penstock.model.task_id import SEPARATOR, operator_of
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.run.columns.kernels import Row
 from penstock.run.contract import MAIN, Build
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
 
+INDEX_DIGITS = 5  # of a worker that a name may speak of before there are any
 FORWARD = "forward"  # a grouping: task i sends to task i
 Role = Literal["source", "operator", "sink"]
 Needed = Mapping[str, frozenset[str]]  # by output: the columns that are read
@@ -95,7 +98,8 @@ class OperatorSpec:
     stateful: bool = False
     bounded: bool = True  # sources: whether it ends by itself
     one_per_worker: bool = False  # DataFrame sources: Spark hands one partition to every worker
-    load: float = 1.0  # declared, until a profile has measured it
+    load: float = 1.0  # of each task, in cores: declared, until a profile has measured it
+    memory_mb: float = 0.0  # of each task, declared likewise
     region: RegionPart | None = None
     idle_us: int | None = None  # sources: after this time without rows event time goes on without them; None: it waits
     event_time: TimeSpec | None = None  # part of what `build` makes; listed for the code that orders a source's rows
@@ -111,6 +115,7 @@ class Dataflow:
 
     name: str
     operators: tuple[OperatorSpec, ...]
+    constraints: tuple[Constraint, ...] = ()  # that every plan for it must keep
 
     def operator(self, name: str) -> OperatorSpec:
         """The operator of that name."""
@@ -143,11 +148,39 @@ class Dataflow:
         """The shape that optimisers place: declared loads, and rate 1 per pair until a profile says better."""
         return OperatorGraph(
             self.name,
-            tuple(Operator(o.name, o.tasks, o.load, source=o.role == "source") for o in self.operators),
+            tuple(Operator(o.name, o.tasks, o.load, o.memory_mb, o.role == "source") for o in self.operators),
             tuple(Stream(i.operator, o.name, i.grouping.kind) for o in self.operators for i in o.inputs),
+            self.constraints,
         )
 
     def regions(self) -> dict[str, int]:
         """Every parallel region and how many replicas it has."""
         parts = [(o.region, o.tasks) for o in self.operators if o.region is not None]
         return {part.region: tasks for part, tasks in parts if part.role == "replica"}
+
+
+def sized(dataflow: Dataflow, workers: int) -> Dataflow:
+    """The dataflow with one task per worker for every operator that reads what Spark hands to each worker."""
+    if not any(operator.one_per_worker for operator in dataflow.operators):
+        return dataflow
+    return replace(
+        dataflow,
+        operators=tuple(
+            replace(operator, tasks=workers) if operator.one_per_worker else operator for operator in dataflow.operators
+        ),
+    )
+
+
+def as_mentioned(dataflow: Dataflow, also: Iterable[str] = ()) -> Dataflow:
+    """The dataflow with as many tasks of every reader of a DataFrame as its constraints, and other names, speak of.
+
+    A reader has a task on every worker, and how many there are is known once they are there.
+    """
+    readers = {operator.name for operator in dataflow.operators if operator.one_per_worker}
+    named = [*also, *(name for constraint in dataflow.constraints for name in names_in(constraint))]
+    told = [name.rpartition(SEPARATOR)[2] for name in named if SEPARATOR in name and operator_of(name) in readers]
+    return sized(dataflow, max((int(index) + 1 for index in told if _is_index(index)), default=1))
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= INDEX_DIGITS

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,6 +57,22 @@ class Placing:
     seed: int = 0
     theta: float | None = None  # seconds for the scheduler
     tasks_per_worker: int = 5
+    settings: Mapping[str, object] = field(default_factory=dict)  # the scheduler's own parameters
+
+    def again(
+        self, profile: Profile, tasks_per_worker: int, scheduler: str | None, seed: int | None, theta: float | None
+    ) -> Placing:
+        """Wishes for a new plan of the same job; what is None stays. Another scheduler has settings of its own."""
+        return dataclasses.replace(
+            self,
+            scheduler=scheduler or self.scheduler,
+            settings=self.settings if scheduler in {None, self.scheduler} else {},
+            plan=None,
+            profile=profile,
+            seed=self.seed if seed is None else seed,
+            theta=self.theta if theta is None else theta,
+            tasks_per_worker=self.tasks_per_worker if self.plan is None else tasks_per_worker,
+        )
 
     def faults(self) -> list[str]:
         """What is wrong with these wishes."""
@@ -78,19 +94,6 @@ class Bound:
 
     certified: Certified
     deployment: Deployment
-
-
-def sized(dataflow: Dataflow, workers: int) -> Dataflow:
-    """The dataflow with one task per worker for every operator that reads what Spark hands to each worker."""
-    if not any(operator.one_per_worker for operator in dataflow.operators):
-        return dataflow
-    return dataclasses.replace(
-        dataflow,
-        operators=tuple(
-            dataclasses.replace(operator, tasks=workers) if operator.one_per_worker else operator
-            for operator in dataflow.operators
-        ),
-    )
 
 
 def bind(dataflow: Dataflow, hellos: Sequence[Hello], placing: Placing, job: str, settings: RunSettings) -> Bound:
@@ -115,7 +118,8 @@ def scheduled(
     stated = _graph(dataflow, constraints, placing.profile)
     graph = among(stated, slots)
     demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
-    options, profile = Options(placing.seed, placing.theta, placing.tasks_per_worker), placing.profile
+    options = Options(placing.seed, placing.theta, placing.tasks_per_worker, placing.settings)
+    profile = placing.profile
     refusal: PenstockError | None = None
     for factor in _factors_that_fit(graph, slots, demands, profile):
         cluster = slots.cluster(factor)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from penstock.deploy.driver.binding import Placing, Replan, bind, replan, sized, tasks_per_worker
+from penstock.deploy.driver.binding import Replan, bind, replan, tasks_per_worker
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.job_view import JobView
 from penstock.deploy.driver.options import JobOrder
@@ -48,6 +48,7 @@ from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.task_id import operator_of
 from penstock.optimise.place import find_scheduler
+from penstock.run.dataflow import sized
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.user_errors import with_source
 from penstock.run.engine.worker import Deployment
@@ -221,15 +222,8 @@ class Job:
             raise InvalidInput(msg)
         given = self._order.placing
         find_scheduler(scheduler or given.scheduler)
-        placing = Placing(
-            scheduler or given.scheduler,
-            None,
-            self.profile(),
-            given.node,
-            given.seed if seed is None else seed,
-            given.theta if theta is None else theta,
-            given.tasks_per_worker if given.plan is None else tasks_per_worker(len(self.worker_of), len(self.workers)),
-        )
+        per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
+        placing = given.again(self.profile(), per_worker, scheduler, seed, theta)
         return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing)
 
     def totals(self) -> dict[str, dict[str, int]]:

@@ -7,22 +7,26 @@ options `submit` makes the order, which is everything that a job is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.deploy.driver.binding import Placing
+from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.preflight import WORKERS_MAX
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_count, require_kind, require_number
+from penstock.flow.constraints import require_constraints
+from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
+from penstock.model.topology import TASKS_MAX
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX
-from penstock.optimise.place import find_scheduler
-from penstock.run.dataflow import Dataflow
+from penstock.optimise.door import require_settings
+from penstock.run.dataflow import Dataflow, as_mentioned
 from penstock.run.engine.worker_share import RunSettings
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
+SCHEDULER = "best"  # where none is named
 THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a second
 
 
@@ -38,10 +43,13 @@ THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a s
 class JobOptions:
     """Everything that can be said about a job beside its topology and its Spark session."""
 
-    scheduler: str = "best"
+    scheduler: str | None = None
     plan: Plan | None = None
     profile: Profile | None = None
+    settings: Mapping[str, object] | None = None
+    constraints: Sequence[Constraint] = ()
     workers: int | None = None
+    tasks_per_worker: int | None = None
     take_last_slot: bool = False
     node: str | None = None
     seed: int = 0
@@ -66,6 +74,7 @@ class JobOptions:
         require_kind(self.plan, Plan | None, "plan", "a penstock.Plan, such as penstock.read_plan('plan.json') returns")
         wanted = "a penstock.Profile, such as penstock.read_profile(...) returns"
         require_kind(self.profile, Profile | None, "profile", wanted)
+        require_kind(self.settings, Mapping | None, "settings", "a dict of the scheduler's own parameters by name")
         require_kind(self.metrics, str | PathLike | None, "metrics", "the path of a folder")
         require_kind(self.take_last_slot, bool, "take_last_slot", "True or False")
         require_kind(self.prometheus_host, str, "prometheus_host", "a host name or an address")
@@ -77,15 +86,60 @@ class JobOptions:
         if (folder := self.metrics_folder) is not None and folder.exists() and not folder.is_dir():
             msg = f"metrics is {str(self.metrics)!r}, which is a file; give a folder for the metric log"
             raise InvalidInput(msg)
-        self.settings()
-        find_scheduler(self.scheduler)
+        if self.tasks_per_worker is not None:
+            require_count(self.tasks_per_worker, 1, TASKS_MAX, "tasks_per_worker")
+        require_constraints(self.constraints, "constraints")
+        self._require_one_way()
+        self.run_settings()
+        self.placing(1)
+        require_settings(self.scheduler or SCHEDULER, self.settings or {})
 
     @property
     def metrics_folder(self) -> Path | None:
         """The folder of the metric log as the driver means it, wherever the driver goes later."""
         return None if self.metrics is None else Path(self.metrics).absolute()
 
-    def settings(self) -> RunSettings:
+    def _require_one_way(self) -> None:
+        """Refuse what a given plan would leave unheard: it has its places and its number of workers."""
+        if self.plan is None:
+            return
+        for name in ("scheduler", "settings", "workers", "tasks_per_worker"):
+            if (given := getattr(self, name)) is not None:
+                msg = (
+                    f"{name} is {given!r} beside a plan, which says itself where tasks run and in how many workers; "
+                    f"leave {name} out, or leave the plan out"
+                )
+                raise InvalidInput(msg)
+
+    def require_fitting(self, dataflow: Dataflow) -> None:
+        """Refuse a plan, a profile or constraints of another topology, as far as that is seen without workers."""
+        if self.plan is not None:
+            require_own_plan(dataflow, self.plan)
+        graph = as_mentioned(dataflow, () if self.profile is None else self.profile.tasks).graph().validated()
+        if self.profile is not None:
+            self.profile.validated(graph)
+
+    def constrained(self, dataflow: Dataflow) -> Dataflow:
+        """The dataflow under these constraints beside its own."""
+        return replace(dataflow, constraints=tuple(dict.fromkeys((*dataflow.constraints, *self.constraints))))
+
+    def placing(self, tasks_per_worker: int) -> Placing:
+        """How tasks are to be placed; InvalidInput for an unknown kind of node."""
+        placing = Placing(
+            scheduler=self.scheduler or SCHEDULER,
+            plan=self.plan,
+            profile=self.profile,
+            node=self.node,
+            seed=self.seed,
+            theta=self.theta,
+            tasks_per_worker=tasks_per_worker,
+            settings=self.settings or {},
+        )
+        if faults := placing.faults():
+            raise InvalidInput(faults)
+        return placing
+
+    def run_settings(self) -> RunSettings:
         """What workers are told; InvalidInput for an unknown transport."""
         return RunSettings(
             rows_max=self.rows_max, linger_ms=self.linger_ms, interval_s=self.interval_s, transport=self.transport

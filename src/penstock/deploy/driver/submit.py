@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 from penstock.deploy.driver.binding import Placing, tasks_per_worker, workers_needed
 from penstock.deploy.driver.facts import bind_address, driver_host, gather_facts, is_authenticated, require_classic
 from penstock.deploy.driver.folders import prepare_folders
-from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.job import Job, workers_at_work
 from penstock.deploy.driver.options import JobOptions, JobOrder
 from penstock.deploy.driver.preflight import decide_workers
@@ -79,11 +78,11 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     """Start a job and return it once its workers have been sent to work; see `penstock.jobs.Topology.start`."""
     options.require_sound()
     require_classic(spark)
-    dataflow, given = _parts(topology)
+    built, given = _parts(topology)
+    dataflow = options.constrained(built)
+    options.require_fitting(dataflow)
     frames = _frames(dataflow, {**given, **(options.frames or {})})
     plan = options.plan
-    if plan is not None:
-        require_own_plan(dataflow, plan)
     wanted = workers_needed(plan) if plan is not None else options.workers
     # A reader of a DataFrame has as many tasks as there are workers; before it is known how many, as many as wanted.
     tasks = sum(max(1, wanted or 1) if o.one_per_worker else o.tasks for o in dataflow.operators)
@@ -93,14 +92,15 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
         dataflow.name,
         tasks,
         wanted=wanted,
-        tasks_per_worker=TASKS_PER_WORKER,
+        tasks_per_worker=options.tasks_per_worker or TASKS_PER_WORKER,
         take_last_slot=options.take_last_slot,
         regions=dataflow.regions(),
     )
     if plan is not None and len(facts.executors) != 1:
         # Spark decides where workers land. Spare workers let the plan's shape fit; the plan's unused ones end at once.
         count = max(count, facts.slots - facts.busy - (0 if options.take_last_slot else 1))
-    placing = _placing(options, TASKS_PER_WORKER if options.workers is None else tasks_per_worker(tasks, count))
+    usual = TASKS_PER_WORKER if options.workers is None else tasks_per_worker(tasks, count)
+    placing = options.placing(options.tasks_per_worker or usual)
     notes += _unread(dataflow) + open_notes(is_authenticated(spark.sparkContext))
     notes += () if isinstance(topology, Dataflow) else topology.notes
     require_interpreter(spark.sparkContext)
@@ -110,15 +110,6 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options))
     job.begin()
     return job
-
-
-def _placing(options: JobOptions, per_worker: int) -> Placing:
-    placing = Placing(
-        options.scheduler, options.plan, options.profile, options.node, options.seed, options.theta, per_worker
-    )
-    if faults := placing.faults():
-        raise InvalidInput(faults)
-    return placing
 
 
 def _order(
@@ -137,7 +128,7 @@ def _order(
         dataflow,
         workers,
         placing,
-        options.settings(),
+        options.run_settings(),
         driver_host(spark.sparkContext),
         bind_address(spark.sparkContext),
         frames,

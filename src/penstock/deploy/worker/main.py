@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.deploy.driver.binding import sized
 from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
 from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.worker.control import SCHEME, DriverLine
@@ -34,7 +33,7 @@ from penstock.deploy.worker.reachable import Probe, unseen
 from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.contract import Interrupted
-from penstock.run.dataflow import Dataflow
+from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS

@@ -189,7 +189,8 @@ def described(constraint: Constraint) -> str:
     """A constraint in words."""
     match constraint:
         case Resource(operator=name, nodes=nodes):
-            return f"{name!r} only on {_listed(nodes)}"
+            tagged = f" (tag {_listed(constraint.tags)})" if constraint.tags else ""
+            return f"{name!r} only on {_listed(nodes)}{tagged}"
         case Together(where=where, operators=names):
             return f"{_listed(names)} in one {where}" if where == "worker" else f"{_listed(names)} on one node"
         case Apart(where=where, operators=names):
