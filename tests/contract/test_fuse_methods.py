@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ from penstock.errors import Infeasible, InvalidInput, UnhonouredConstraints, Use
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart
-from penstock.model.plan import Plan
+from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.fuse.contract import METHODS, FuseOptions
@@ -39,15 +41,29 @@ def attempt(
     assert check_plan(graph, cluster, plan, profile) == []
     if profile is None:
         assert max(utilisations(graph, cluster, plan).values()) <= 1 + 1e-6
+        assert overfull(graph, cluster, plan) == []
     return plan
 
 
-def utilisations(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> dict[str, float]:
-    """How full each node is with SIZE as in formula (1), by plain loops."""
-    used = dict.fromkeys((node.name for node in cluster.nodes), 0.0)
+def overfull(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> list[Slot]:
+    """Workers of several tasks whose SIZE is more than their node says that a worker carries, by plain loops."""
+    limit = {node.name: node.worker_capacity for node in cluster.nodes}
+    size, tasks = dict.fromkeys(plan.assignment.values(), 0.0), Counter(plan.assignment.values())
     for operator in graph.operators:
         for i, load in enumerate(operator.loads()):
-            used[plan.assignment[f"{operator.name}/{i}"].node] += load
+            size[plan.assignment[f"{operator.name}/{i}"]] += load
+    for ends, rate in _pairs(graph, plan):
+        for end in ends:
+            size[end] += rate * STREAM_COST
+    return [
+        slot
+        for slot, amount in size.items()
+        if tasks[slot] > 1 and amount > (math.inf if (most := limit[slot.node]) is None else most) * (1 + 1e-6)
+    ]
+
+
+def _pairs(graph: OperatorGraph, plan: Plan) -> Iterator[tuple[tuple[Slot, Slot], float]]:
+    """The two workers of each pair of tasks that are in different ones, with the pair's rate."""
     sizes = {operator.name: operator.tasks for operator in graph.operators}
     for stream in graph.streams:
         for i in range(sizes[stream.source]):
@@ -57,8 +73,18 @@ def utilisations(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> dict[str
                 rate = stream.rate[i][j] if isinstance(stream.rate, tuple) else stream.rate
                 ends = plan.assignment[f"{stream.source}/{i}"], plan.assignment[f"{stream.target}/{j}"]
                 if ends[0] != ends[1]:
-                    for end in ends:
-                        used[end.node] += rate * STREAM_COST
+                    yield ends, rate
+
+
+def utilisations(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> dict[str, float]:
+    """How full each node is with SIZE as in formula (1), by plain loops."""
+    used = dict.fromkeys((node.name for node in cluster.nodes), 0.0)
+    for operator in graph.operators:
+        for i, load in enumerate(operator.loads()):
+            used[plan.assignment[f"{operator.name}/{i}"].node] += load
+    for ends, rate in _pairs(graph, plan):
+        for end in ends:
+            used[end.node] += rate * STREAM_COST
     capacity = {node.name: node.capacity for node in cluster.nodes}
     return {name: amount / capacity[name] for name, amount in used.items()}
 
@@ -80,7 +106,8 @@ class TestEveryMethod:
     def test_finds_a_plan_where_any_would_do(self, name: str, instance: Instance) -> None:
         graph, cluster = instance
         load = 1.0 + 100 * sum(sum(operator.loads()) for operator in graph.operators) + 1e3
-        roomy = Cluster(tuple(Node(node.name, load) for node in cluster.nodes))
+        assert attempt(graph, Cluster(tuple(Node(node.name, load) for node in cluster.nodes)), name) is not None
+        roomy = Cluster(tuple(Node(node.name, load, worker_capacity=None) for node in cluster.nodes))
         plan = attempt(graph, roomy, name)
         assert plan is not None
         if name in ("best", "cola", "cola-basic"):
@@ -134,7 +161,10 @@ class TestEveryMethod:
 
     def test_a_broken_constraint_never_gets_out(self, name: str) -> None:
         graph = OperatorGraph(
-            "t", (Operator("a"), Operator("b")), (Stream("a", "b", rate=0.1),), (Apart("worker", ("a", "b")),)
+            "t",
+            (Operator("a", load=0.1), Operator("b", load=0.1)),
+            (Stream("a", "b", rate=0.1),),
+            (Apart("worker", ("a", "b")),),
         )
         if METHODS[name].honours_constraints:
             plan = fuse(graph, Cluster.uniform([(2, 4.0)]), name)

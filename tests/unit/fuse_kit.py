@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
@@ -20,9 +21,16 @@ def graph_of(loads: dict[str, float], streams: dict[tuple[str, str], float], *co
 
 
 def random_case(
-    seed: int, constraints_max: int = 4, operators: tuple[int, int] = (3, 6), kinds: tuple[str, ...] = KINDS
+    seed: int,
+    constraints_max: int = 4,
+    operators: tuple[int, int] = (3, 6),
+    kinds: tuple[str, ...] = KINDS,
+    worker_capacity: tuple[float | None, ...] = (None,),
 ) -> tuple[OperatorGraph, Cluster]:
-    """Up to six tasks, unless told otherwise, on two or three nodes with a few constraints, which may clash."""
+    """Up to six tasks, unless told otherwise, on two or three nodes with a few constraints, which may clash.
+
+    Workers have threads enough, as in the paper, unless `worker_capacity` says what to draw from.
+    """
     draw = random.Random(seed)
     drawn_operators = [
         Operator(f"o{i}", load=draw.choice([0.1, 0.2, 0.3, 0.5]), memory_mb=draw.choice([0.0, 0.0, 10.0]))
@@ -36,9 +44,11 @@ def random_case(
         if draw.random() < 0.5
     ]
     nodes = [
-        Node(f"n{k}", draw.choice([0.8, 1.0, 1.5]), memory_mb=draw.choice([None, None, 20.0]))
+        Node(f"n{k}", draw.choice([0.8, 1.0, 1.5]), memory_mb=draw.choice([None, None, 20.0]), worker_capacity=None)
         for k in range(draw.randint(2, 3))
     ]
+    if worker_capacity != (None,):  # drawn last, so that the other cases are what they were
+        nodes = [replace(node, worker_capacity=draw.choice(worker_capacity)) for node in nodes]
     names, hosts = [o.name for o in drawn_operators], [node.name for node in nodes]
     joined = {(stream.source, stream.target) for stream in streams}
     given = [drawn(draw, names, hosts, joined, kinds) for _ in range(draw.randint(0, constraints_max))]

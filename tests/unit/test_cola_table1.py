@@ -45,7 +45,7 @@ def test_streams_cost_what_none_cuts(row: tuple[str, int]) -> None:
 
 
 def test_none_is_measured_as_printed() -> None:
-    entry = fused(scaled_job("VWAP1", 4), Cluster.uniform([(4, 1.0)]), "none")
+    entry = fused(scaled_job("VWAP1", 4), Cluster.uniform([(4, 1.0)], worker_capacity=None), "none")
     assert entry.cut == pytest.approx(0.3792)
     assert entry.largest is not None
     assert 0 < entry.largest < 1

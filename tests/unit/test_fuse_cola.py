@@ -48,7 +48,7 @@ class TestBothVariants:
         assert plan.cost == pytest.approx(0.01)
 
     def test_one_node_is_enough_when_everything_fits_it(self, method: str) -> None:
-        plan = fuse(DUMBBELL, Cluster.uniform([(5, 2.0)]), method)
+        plan = fuse(DUMBBELL, Cluster.uniform([(5, 2.0)], worker_capacity=None), method)
         assert workers(plan) == {"abcdef"}
         assert plan.nodes_used == 1
 

@@ -288,8 +288,9 @@ def test_best_that_finds_nothing_names_the_fullest_node_and_does_not_advise_itse
     monkeypatch.setattr("penstock.optimise.fuse.door.require_no_clash", lambda *_: None)  # as where nothing is proved
     loads = {f"o{i}": 1.0 for i in range(4)}
     graph = graph_of(loads, {("o0", "o1"): 0.5, ("o1", "o2"): 0.5, ("o2", "o3"): 0.5})
+    small, large = (Node(name, capacity, worker_capacity=None) for name, capacity in (("small", 2.0), ("large", 2.25)))
     with pytest.raises(NoPlanFound) as caught:
-        fuse(graph, Cluster((Node("small", 2.0), Node("large", 2.25))))
+        fuse(graph, Cluster((small, large)))
     said = str(caught.value)
     assert "4 tasks (load 4) on 2 nodes (capacity 4.25)" in said
     assert "needs 2.5 of node 'small', which offers 2 (2 for its tasks, 0.5 for streams to other workers)" in said
@@ -331,7 +332,7 @@ def test_the_exact_model_knows_streams_from_each_task_to_its_like() -> None:
 
 def test_the_exact_model_agrees_with_plain_enumeration() -> None:
     graph = graph_of({"a": 0.5, "b": 0.5, "c": 0.5}, {("a", "b"): 0.2, ("b", "c"): 0.1})
-    cluster = Cluster.uniform([(2, 1.2)])
+    cluster = Cluster.uniform([(2, 1.2)], worker_capacity=None)
     cuts = []
     for a, b, c in itertools.product(range(2), repeat=3):
         crossing = 0.2 * (a != b) + 0.1 * (b != c)

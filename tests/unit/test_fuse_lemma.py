@@ -49,7 +49,8 @@ def least_of_vertices(graph: FuseGraph) -> float | None:
             continue
         for host in itertools.product(range(len(graph.capacity)), repeat=len(sizes)):
             used = np.bincount(host, sizes, minlength=len(graph.capacity))
-            if (used <= graph.capacity * (1 + 1e-9)).all():
+            carried = (sizes <= graph.worker_limit[list(host)]) | (np.bincount(part) == 1)
+            if (used <= graph.capacity * (1 + 1e-9)).all() and carried.all():
                 best = cost
                 break
     return best
@@ -57,9 +58,15 @@ def least_of_vertices(graph: FuseGraph) -> float | None:
 
 class TestLemma1:
     @settings(max_examples=60)
-    @given(graph=small_graphs(), capacity=st.sampled_from((0.6, 0.9, 1.2)))
-    def test_gluing_keeps_the_optimum(self, graph: OperatorGraph, capacity: float) -> None:
-        cluster = Cluster.uniform([(2, capacity)])
+    @given(
+        graph=small_graphs(),
+        capacity=st.sampled_from((0.6, 0.9, 1.2, 1.8)),
+        worker_capacity=st.sampled_from((None, 0.4, 0.7, 1.0)),
+    )
+    def test_gluing_keeps_the_optimum(
+        self, graph: OperatorGraph, capacity: float, worker_capacity: float | None
+    ) -> None:
+        cluster = Cluster.uniform([(2, capacity)], worker_capacity)
         truth = least(graph, cluster)
         small = least_of_vertices(glued(as_fuse_graph(graph, cluster)))
         assert (truth is None) == (small is None)
@@ -69,10 +76,16 @@ class TestLemma1:
     def test_the_condition_is_the_papers(self) -> None:
         # b's other edge and load come to 0.375; the edge to a is exactly as heavy, so the lemma holds.
         graph = graph_of({"a": 0.9, "b": 0.125, "c": 0.9}, {("a", "b"): 0.375, ("b", "c"): 0.25})
-        cluster = Cluster.uniform([(2, 2.0)])
+        cluster = Cluster.uniform([(2, 2.0)], worker_capacity=None)
         assert super_operators(as_fuse_graph(graph, cluster)).tolist() == [0, 0, 1]
         lighter = graph_of({"a": 0.9, "b": 0.125, "c": 0.9}, {("a", "b"): 0.374, ("b", "c"): 0.25})
         assert super_operators(as_fuse_graph(lighter, cluster)).tolist() == [0, 1, 2]
+
+    def test_what_no_worker_carries_together_stays_two(self) -> None:
+        graph = graph_of({"a": 0.9, "b": 0.125}, {("a", "b"): 0.375})
+        for limit, found in ((1.1, [0, 0]), (1.0, [0, 1])):  # together they are of SIZE 1.025
+            cluster = Cluster.uniform([(2, 2.0)], worker_capacity=limit)
+            assert super_operators(as_fuse_graph(graph, cluster)).tolist() == found
 
     def test_it_is_iterated_over_super_operators(self) -> None:
         # Only when c and d are one is their edge to b heavier than all else of b.
@@ -80,7 +93,7 @@ class TestLemma1:
             {"a": 1.0, "b": 0.1, "c": 1.0, "d": 0.1},
             {("a", "b"): 0.2, ("b", "c"): 0.2, ("b", "d"): 0.2, ("c", "d"): 0.4},
         )
-        cluster = Cluster.uniform([(2, 4.0)])
+        cluster = Cluster.uniform([(2, 4.0)], worker_capacity=None)
         assert super_operators(as_fuse_graph(graph, cluster)).tolist() == [0, 1, 1, 1]
 
     def test_constrained_operators_are_left_alone(self) -> None:

@@ -48,10 +48,11 @@ class Cluster:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def uniform(cls, groups: Iterable[tuple[int, float]]) -> Cluster:
+    def uniform(cls, groups: Iterable[tuple[int, float]], worker_capacity: float | None = 1.0) -> Cluster:
         """Nodes named n1, n2, ... from (how many, capacity) groups."""
         capacities = [capacity for count, capacity in groups for _ in range(count)]
-        return cls(tuple(Node(f"n{i}", capacity) for i, capacity in enumerate(capacities, start=1)))
+        nodes = (Node(f"n{i}", capacity, worker_capacity=worker_capacity) for i, capacity in enumerate(capacities, 1))
+        return cls(tuple(nodes))
 
     @property
     def capacity(self) -> float:

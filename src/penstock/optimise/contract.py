@@ -103,6 +103,19 @@ class Problem:
         """Worker processes that each node can hold."""
         return np.array([node.workers_max for node in self.cluster.nodes], dtype=np.int32)
 
+    @cached_property
+    def worker_capacity(self) -> Floats:
+        """What one worker of each node carries, infinite where its workers are no single threads."""
+        given = [node.worker_capacity for node in self.cluster.nodes]
+        return _with_slack([math.inf if limit is None else limit for limit in given])
+
+    @cached_property
+    def workers_limit(self) -> Ints:
+        """Workers that each node may have: what it states, else as many as the tasks need."""
+        return np.array(
+            [SLOTS_MAX if node.slots is None else node.slots for node in self.cluster.nodes], dtype=np.int32
+        )
+
     @property
     def node_count(self) -> int:
         """Number of nodes."""

@@ -58,7 +58,7 @@ def total_cut(plan: Plan) -> float:
 
 def speed(quick: bool, progress: Progress) -> list[Row]:
     """Seconds of each method, beside the aim."""
-    cluster = Cluster.uniform([(HOSTS, 1.0)])
+    cluster = Cluster.uniform([(HOSTS, 1.0)], worker_capacity=None)
     free = vwap_graph(OPERATORS, 0)
     tied = replace(free, constraints=mixed_constraints(free, cluster, 0))
     asked: list[tuple[str, OperatorGraph, Cluster, str, float | None]] = [
@@ -119,7 +119,7 @@ def against_fint(instances: int, progress: Progress) -> list[Row]:
         progress(f"random instance {i + 1} of {instances}")
         row: Row = {"instance": graph.name, "hosts": hosts}
         for method in ("none", "fint", "cola-basic", "cola", "best"):
-            plan, _, _ = timed(graph, Cluster.uniform([(hosts, 1.0)]), method)
+            plan, _, _ = timed(graph, Cluster.uniform([(hosts, 1.0)], worker_capacity=None), method)
             row[method] = None if plan is None else total_cut(plan)
         row["cola_over_fint"] = _ratio(row["cola"], row["fint"])
         row["note"] = _winner(row)
@@ -191,7 +191,9 @@ def small_case(seed: int) -> tuple[OperatorGraph, Cluster]:
         for b in names[i + 1 :]
         if draw.random() < 0.5
     )
-    cluster = Cluster(tuple(Node(f"n{k}", draw.choice([0.8, 1.0, 1.5])) for k in range(draw.randint(2, 3))))
+    cluster = Cluster(
+        tuple(Node(f"n{k}", draw.choice([0.8, 1.0, 1.5]), worker_capacity=None) for k in range(draw.randint(2, 3)))
+    )
     pairs = [tuple(draw.sample(names, 2)) for _ in range(4)]
     kinds: list[Constraint] = [
         Apart("worker", pairs[0]),
@@ -211,7 +213,7 @@ def clash_times(progress: Progress) -> list[Row]:
     for operators in (OPERATORS, 2_000):
         progress(f"clash among {operators} operators")
         graph = vwap_graph(operators, 0)
-        cluster = Cluster.uniform([(HOSTS, 1.0)])
+        cluster = Cluster.uniform([(HOSTS, 1.0)], worker_capacity=None)
         names = [operator.name for operator in graph.operators]
         many = mixed_constraints(graph, cluster, 1)
         chain = (

@@ -60,7 +60,12 @@ class Slots:
     def cluster(self, stretched: float = 1.0) -> Cluster:
         """Nodes with as many slots as there are workers, each a core of which 0.8 is usable, times a factor."""
         share = USABLE_SHARE * stretched
-        return Cluster(tuple(Node(name, count * share, slots=count) for name, count in self.counts.items()))
+        return Cluster(
+            tuple(
+                Node(name, count * share, slots=count, worker_capacity=stretched)
+                for name, count in self.counts.items()
+            )
+        )
 
 
 def node_names(hellos: Sequence[Hello], node: str | None) -> list[str]:

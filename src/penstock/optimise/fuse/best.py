@@ -2,11 +2,10 @@
 
 Candidates are the answers of none, fint, cola-basic and cola; COLA once more with exact cuts where the graph is small
 and free, and with annealed ones (`refined`) where constraints take dozens of cuts; and, where no constraint stands in
-the way, the placements of `place`'s `best` with some capacity kept free for streams: a node's workers may as well be
-one, so fusion is then a placement whose cut counts as load. Workers of one node are merged where the rules allow it,
-which makes their streams free; then vertices move and swap (refine.py). The least f(U, C) wins, then the least U. Where
-no method finds a plan, the program that looks for clashes may. "Never worse" is by construction: every candidate
-competes as it was found.
+the way, the placements of `place`'s `best` with some capacity kept free for streams (placed.py). Workers of one node
+are merged where rules and their threads allow it, which makes their streams free; then vertices move and swap
+(refine.py). The least f(U, C) wins, then the least U. Where no method finds a plan, the program that looks for clashes
+may. "Never worse" is by construction: every candidate competes as it was found, within the slots that nodes state.
 
     theta   caps what best adds to the other methods, 20 s by default; those have their own
 """
@@ -20,26 +19,25 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.errors import NoPlanFound, UserError
-from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Ints, Longs
 from penstock.optimise.communication import mean_stream_cost
-from penstock.optimise.contract import Deadline, Options, Problem
+from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.contract import FULL, METHODS, Case, Fused
 from penstock.optimise.fuse.steps.assign import schedule_workers
 from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, numbered
 from penstock.optimise.fuse.steps.packing import Sites
+from penstock.optimise.fuse.steps.placed import placed
+from penstock.optimise.fuse.steps.postprocess import within_slots
 from penstock.optimise.fuse.steps.quick_schedule import quick_schedule
 from penstock.optimise.fuse.steps.refine import State, refined, scored
 from penstock.optimise.fuse.steps.rules import compile_rules
 from penstock.optimise.fuse.steps.workers import compatible, keeps_mirrors, keeps_rules
-from penstock.optimise.search import annealed
 
 THETA_DEFAULT = 20.0
 EXACT_CUT_VERTICES_MAX = 260  # beyond, an exact cut takes longer than it is worth
-PLACED_SHARES = (1.0, 0.97, 0.93, 0.88, 0.8)  # of each capacity that a placement may fill, to leave room for streams
-PLACED_THETA = 10.0  # a cap: what a placement does is fixed by its size
 ROUNDS_MAX = 5
 REFINED_MAX = 4  # candidates that are refined, the best of them
+SEATED_MAX = 8  # candidates with more workers than slots that are merged further, the best of them
 
 
 def fuse(case: Case) -> Fused:
@@ -50,14 +48,14 @@ def fuse(case: Case) -> Fused:
     states += [
         (name, state) for name, fused in _own(case, deadline) if (state := _state(case, graph, fused)) is not None
     ]
-    found = [(name, state) for name, state in states if state.score[1] <= FULL]
+    found = [(name, state) for name, state in states if state.is_feasible]
     if not found and (last := _last_resort(case, graph)) is not None:
         found.append(("the packing program", last))
     if not found:
         raise NoPlanFound(_why_none(case, graph, [state for _, state in states]))
     found.sort(key=lambda pair: pair[1].score)
     improved = [(name, _improved(case, graph, state, deadline)) for name, state in _different(found)[:REFINED_MAX]]
-    name, state = min([*improved, *found], key=lambda pair: pair[1].score)
+    name, state = min(_seated(case, graph, [*improved, *found]), key=lambda pair: pair[1].score)
     return Fused(state.part[graph.vertex_of], state.host, (f"refined from {name!r}",))
 
 
@@ -75,6 +73,11 @@ def _why_none(case: Case, graph: FuseGraph, states: list[State]) -> str:
         rules = "the constraints and " if problem.constraints else ""
         return f"{begun} that keeps {rules}every limit; add nodes or larger ones, or lower what streams cost ({rate})"
     state = min((_merged_on_nodes(case, graph, state) for state in states), key=lambda found: found.score[1])
+    if state.score[1] <= FULL:
+        return (
+            f"{begun} in which every worker is what its thread carries (worker_capacity of its node); add nodes or "
+            f"larger ones, split operators into more tasks, or lower what streams cost ({rate})"
+        )
     used = np.bincount(state.host, graph.sizes(state.part), minlength=problem.node_count)
     k = int((used / graph.capacity).argmax())
     load = float(graph.load[state.host[state.part] == k].sum())
@@ -100,27 +103,33 @@ def _own(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
         options = replace(case.options, cut=cut, theta=deadline.remaining)
         with suppress(UserError):
             yield f"cola with {cut} cuts", METHODS["cola"].load()(replace(case, options=options))
-    yield from _placed(case, deadline)
-
-
-def _placed(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
-    """Placements with room left for streams, until one holds or breaks a constraint, which less room does not mend."""
-    problem = case.problem
-    for share in PLACED_SHARES:  # the first that leaves room enough is the one that wastes least
-        nodes = tuple(replace(node, capacity=node.capacity * share) for node in problem.cluster.nodes)
-        roomy = Problem(problem.graph, Cluster(nodes))
-        if roomy.shortfalls() or deadline.remaining <= 0:
-            return
-        try:
-            theta = min(PLACED_THETA, deadline.remaining)
-            node = annealed.find(roomy, Options(seed=case.options.seed, theta=theta)).node
-        except UserError:
-            continue
-        fused = Fused(numbered(node.astype(np.int64)), np.unique(node))
+    for share, fused in placed(case.problem, case.options.seed, deadline):
         yield f"placed at {share:g} of the capacity", fused
-        over = _over_vertices(case.graph, fused)
-        if over is None or scored(case, case.graph, *over).score[1] <= FULL:
+        state = _state(case, case.graph, fused)
+        if state is None or state.is_feasible:  # less room mends no broken constraint, and wastes more
             return
+
+
+def _seated(case: Case, graph: FuseGraph, found: list[tuple[str, State]]) -> list[tuple[str, State]]:
+    """The candidates within the slots that nodes state, of crowded ones the best; NoPlanFound where there are none."""
+    kept: list[tuple[str, State]] = []
+    crowded: NoPlanFound | None = None
+    names = [node.name for node in case.problem.cluster.nodes]
+    tries = 0
+    for name, state in sorted(found, key=lambda pair: pair[1].score):
+        if (np.bincount(state.host, minlength=len(graph.slots)) <= graph.slots).all():
+            kept.append((name, state))
+            continue
+        if kept and tries >= SEATED_MAX:
+            continue
+        tries += 1
+        try:
+            kept.append((name, scored(case, graph, *within_slots(graph, state.part, state.host, names))))
+        except NoPlanFound as error:
+            crowded = crowded or error
+    if not kept and crowded is not None:
+        raise crowded
+    return kept
 
 
 def _last_resort(case: Case, graph: FuseGraph) -> State | None:
@@ -134,7 +143,7 @@ def _last_resort(case: Case, graph: FuseGraph) -> State | None:
     single = np.arange(graph.count, dtype=np.int64)
     state = _merged_on_nodes(case, graph, scored(case, graph, single, host))
     holds = keeps_rules(graph, state.part, state.host) and keeps_mirrors(graph, state.part)
-    return state if holds and state.score[1] <= FULL else None
+    return state if holds and state.is_feasible else None
 
 
 def _state(case: Case, graph: FuseGraph, fused: Fused) -> State | None:
@@ -191,6 +200,8 @@ def _merged_on_nodes(case: Case, graph: FuseGraph, state: State) -> State:
             if mirrored[own].any():
                 continue
             fits = [other for other in kept if compatible(graph, np.flatnonzero(part == other), own)]
+            if graph.limits_workers:
+                fits = _carrying(graph, part, fits, w, k)
             if fits:
                 part[own] = fits[0]
             else:
@@ -198,3 +209,11 @@ def _merged_on_nodes(case: Case, graph: FuseGraph, state: State) -> State:
     kept_workers = np.unique(part)
     merged = scored(case, graph, numbered(part), state.host[kept_workers])
     return merged if merged.score < state.score else state
+
+
+def _carrying(graph: FuseGraph, part: Longs, others: list[int], w: int, k: int) -> list[int]:
+    """Of the workers, those whose thread also carries worker w on node k, with the most streams to it first."""
+    sizes, joined = graph.sizes(part), graph.between(part)
+    weight = {other: joined.get((min(other, w), max(other, w)), 0.0) for other in others}
+    fits = [other for other in others if sizes[other] + sizes[w] - 2 * weight[other] <= graph.worker_limit[k]]
+    return sorted(fits, key=lambda other: (-weight[other], other))

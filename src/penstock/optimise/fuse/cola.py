@@ -4,7 +4,7 @@
                     for the rest; isomorphic replicas are cut by the averages of their costs
     phase 1         split workers that hold what must be apart
     phase 2         split until the integer program finds a schedule that keeps the rules
-    phase 3         split until no node is overloaded
+    phase 3         split until no node is overloaded, and no worker is more than its thread carries
     phase 4         split on while C <= (1 + T) c, keeping the best f(U, C)
     post-processor  greedy merges that stay feasible
 
@@ -24,7 +24,6 @@ from penstock.optimise.fuse.fint import merge_one
 from penstock.optimise.fuse.steps.assign import Schedule, schedule_workers, units_of
 from penstock.optimise.fuse.steps.averages import averaged
 from penstock.optimise.fuse.steps.fuse_graph import FuseGraph
-from penstock.optimise.fuse.steps.lpt import utilisations
 from penstock.optimise.fuse.steps.partition import Partitioner
 from penstock.optimise.fuse.steps.postprocess import greedily_merged
 from penstock.optimise.fuse.steps.preprocess import glued
@@ -110,7 +109,7 @@ def phase_2(search: Search, part: Longs) -> tuple[Longs, Schedule]:
 
 
 def phase_3(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Schedule]:
-    """Split until no node is overloaded."""
+    """Split until no node and no worker is overloaded."""
     while not schedule.is_feasible:
         vertices = largest_divisible(search.graph, part)
         if vertices is None:
@@ -141,7 +140,7 @@ def _from_below(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs,
 def _inherited(graph: FuseGraph, before: Longs, after: Longs, schedule: Schedule) -> Schedule:
     """Validity persists (section 3.3): where no schedule was found, new workers stay where they came from."""
     host = schedule.host[before[np.unique(after, return_index=True)[1]]]
-    return Schedule(host, float(utilisations(graph.sizes(after), host, graph.capacity).max()))
+    return Schedule.of(graph, after, host)
 
 
 def phase_4(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Schedule]:
@@ -200,6 +199,5 @@ def _staying(
             host_of[list(pair)] = at.host[pair[keep]]
         host = host_of[before[representative]]
         if keeps_rules(graph, after, host):
-            used = utilisations(graph.sizes(after), host, graph.capacity)
-            found.append(Schedule(host, float(used.max())))
+            found.append(Schedule.of(graph, after, host))
     return found

@@ -42,6 +42,8 @@ class Figures:
     largest_worker: float  # SIZE
     workers: int
     objective: float  # f(U, C)
+    alone: tuple[tuple[str, float, float], ...]  # tasks that alone are more than a worker carries: id, SIZE, limit
+    overfull: tuple[tuple[str, float, float], ...]  # tasks of workers that could be divided and are more, the same
 
 
 def fuse(
@@ -70,7 +72,7 @@ def fuse(
     placement = Placement(fused.host[fused.worker].astype(np.int32))
     worker = numbers_on_nodes(fused.host, pinned)[fused.worker]
     figures, refusals = figures_of(case, fused), MethodRefusals(row)
-    notes = (*fused.notes, _told(case, figures), *_told_stream_cost(case))
+    notes = (*fused.notes, _told(case, figures), *_told_alone(figures), *_told_stream_cost(case))
     seed = case.options.seed
     plan = make_plan(case.problem, method, seed, seconds, placement, worker, notes, graph.constraints)
     plan = certify(whole, cluster, plan, profile, refusals)
@@ -112,7 +114,21 @@ def figures_of(case: Case, fused: Fused) -> Figures:
     sizes = graph.sizes(part)
     used = float(utilisations(sizes, fused.host, graph.capacity).max())
     communication = graph.communication(part)
-    return Figures(used, communication, float(sizes.max()), len(fused.host), case.objective(used, communication))
+    over: dict[bool, list[tuple[str, float, float]]] = {True: [], False: []}
+    limit, block = graph.worker_limit[fused.host], compile_rules(case.problem).block
+    for worker in np.flatnonzero(sizes > limit * FULL).tolist():
+        tasks = np.flatnonzero(part == worker)
+        row = case.problem.graph.ids[int(tasks[0])], float(sizes[worker]), float(limit[worker])
+        over[len(np.unique(block[tasks])) == 1].append(row)
+    return Figures(
+        used,
+        communication,
+        float(sizes.max()),
+        len(fused.host),
+        case.objective(used, communication),
+        tuple(over[True]),
+        tuple(over[False]),
+    )
 
 
 def _told(case: Case, figures: Figures) -> str:
@@ -120,6 +136,18 @@ def _told(case: Case, figures: Figures) -> str:
     return (
         f"{workers}, the largest of SIZE {figures.largest_worker:.4g}; with streams counted as CPU the fullest node is "
         f"at {100 * figures.utilisation:.4g} %, C {figures.communication:.6g}, f(U, C) {figures.objective:.6g}"
+    )
+
+
+def _told_alone(figures: Figures) -> tuple[str, ...]:
+    """Tasks that cannot be divided and are more than their worker carries."""
+    if not figures.alone:
+        return ()
+    task, size, limit = figures.alone[0]
+    more = f" and {len(figures.alone) - 1} more" if len(figures.alone) > 1 else ""
+    return (
+        f"{task!r}{more} alone is of SIZE {size:.4g}, more than the {limit:.4g} that a worker carries (it is one "
+        "thread), so it will be slower than it was measured; split its operator into more tasks",
     )
 
 
@@ -163,7 +191,15 @@ class MethodRefusals:
         )
 
     def require_room(self, figures: Figures) -> None:
-        """Raise NoPlanFound where a node pays for more streams than it has room for, which no certificate counts."""
+        """Raise NoPlanFound where a node or a worker pays for more streams than it carries; certificates do not."""
+        if figures.overfull:
+            task, size, limit = figures.overfull[0]
+            msg = (
+                f"method {self.row.name!r} found no plan that fits: with streams counted as CPU the worker of {task!r} "
+                f"would be of SIZE {size:.4g}, and one worker carries {limit:.4g}; {self.other}add nodes, or lower "
+                "--stream-cost"
+            )
+            raise NoPlanFound(msg)
         if figures.utilisation > FULL:
             msg = (
                 f"method {self.row.name!r} found no plan that fits: with streams counted as CPU the fullest node would "

@@ -1,7 +1,8 @@
 """The exact model for small cases: every partition into workers on every choice of nodes.
 
 Methods are measured against this model. It shares nothing with them but the names of tasks: sizes are summed from the
-files' own words, and constraints are judged by the certificate. Up to about eight tasks.
+files' own words, and constraints are judged by the certificate. A worker of more than one task carries no more than its
+node says that a worker does; tasks that a constraint holds together count as one. Up to about eight tasks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from penstock.errors import InvalidInput
 from penstock.model.cluster import Cluster
 from penstock.model.constraint_check import constraint_violations
+from penstock.model.constraints import Together
 from penstock.model.plan import Slot
 from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
@@ -48,6 +50,8 @@ def least(
         for host in itertools.product(range(len(cluster.nodes)), repeat=workers):
             used = _utilisation(cluster, host, size, held)
             if used > 1 + SLACK or (best is not None and objective(used, communication) >= best[0]):
+                continue
+            if not _carried(graph, cluster, host, tasks, part, size):
                 continue
             plan = _assignment(cluster, tasks, part, host)
             if plan is not None and not constraint_violations(graph, plan):
@@ -97,6 +101,36 @@ def _utilisation(cluster: Cluster, host: Sequence[int], size: Sequence[float], h
         if node.memory_mb is not None and amount > node.memory_mb * (1 + SLACK):
             return math.inf
     return max(amount / node.capacity for node, amount in zip(cluster.nodes, used, strict=True))
+
+
+def _carried(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    host: Sequence[int],
+    tasks: Sequence[str],
+    part: Sequence[int],
+    size: Sequence[float],
+) -> bool:
+    """Whether every worker that could be divided is one that a worker of its node carries."""
+    for w, k in enumerate(host):
+        limit = cluster.nodes[k].worker_capacity
+        inside = [task for task, worker in zip(tasks, part, strict=True) if worker == w]
+        if limit is not None and size[w] > limit * (1 + SLACK) and not _is_one(graph, inside):
+            return False
+    return True
+
+
+def _is_one(graph: OperatorGraph, inside: Sequence[str]) -> bool:
+    """Whether colocations, each with the next, leave these tasks no way apart."""
+    held = {inside[0]}
+    for _ in inside:
+        for constraint in graph.constraints:
+            if isinstance(constraint, Together) and constraint.where == "worker":
+                named = {
+                    task for task in inside for name in constraint.operators if name in (task, TaskId(task).operator)
+                }
+                held |= named if named & held else set()
+    return held == set(inside)
 
 
 def _assignment(

@@ -1,9 +1,9 @@
 """`fint`: bottom-up fusion (paper 004, section 4, after reference 13), derived: its stopping rule is not public.
 
-Start from no fusion; among joined pairs of workers whose merged SIZE fits the largest node and which leave the
-partition LPT-schedulable, merge the pair with the heaviest streams between them; stop when there is none. As long as
-the partition is not schedulable at all, which happens where paying for every stream overloads the cluster, pairs are
-merged without that test, because merging is what makes it schedulable.
+Start from no fusion; among joined pairs of workers whose merged SIZE fits the largest node (and one worker of it) and
+which leave the partition LPT-schedulable, merge the pair with the heaviest streams between them; stop when there is
+none. As long as the partition is not schedulable at all, which happens where paying for every stream overloads the
+cluster, pairs are merged without that test, because merging is what makes it schedulable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _schedulable(graph: FuseGraph, part: Longs) -> Schedule | None:
 
 def merge_one(graph: FuseGraph, part: Longs, must_stay: bool) -> tuple[Longs, Schedule | None] | None:
     """The heaviest merge that is allowed, or None."""
-    sizes, largest = graph.sizes(part), float(graph.capacity.max()) * FULL
+    sizes, largest = graph.sizes(part), float(np.minimum(graph.capacity, graph.worker_limit).max()) * FULL
     for (a, b), weight in sorted(graph.between(part).items(), key=lambda item: (-item[1], item[0])):
         if _merged_size(sizes, a, b, weight) > largest:
             continue

@@ -126,7 +126,7 @@ def site_graph(problem: Problem, rules: Rules, stream_cost: float) -> FuseGraph:
     count = problem.task_count
     about_nodes = replace(rules, block=rules.site, worker_label=np.empty((0, count), dtype=np.int64), mirrors=())
     graph = fuse_graph(problem, about_nodes, stream_cost)
-    return replace(graph, slots=np.full(problem.node_count, SLOTS_UNSTATED, dtype=np.int64))
+    return replace(graph.with_threads_enough(), slots=np.full(problem.node_count, SLOTS_UNSTATED, dtype=np.int64))
 
 
 def keeps_node_rules(graph: FuseGraph, node: Ints) -> bool:
@@ -223,7 +223,7 @@ def _workers(problem: Problem, rules: Rules, node: Ints, options: Options) -> tu
 
 def workers_under_rules(problem: Problem, rules: Rules, node: Ints, options: Options) -> tuple[Ints, tuple[str, ...]]:
     """Workers on each task's node that keep the rules, with at most T tasks each as far as slots allow."""
-    graph = fuse_graph(problem, rules)
+    graph = fuse_graph(problem, rules).with_threads_enough()  # rates are not CPU here
     place = np.zeros(graph.count, dtype=np.int32)
     place[graph.vertex_of] = node
     tasks = np.bincount(graph.vertex_of, minlength=graph.count)

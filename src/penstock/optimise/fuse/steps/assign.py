@@ -37,11 +37,18 @@ class Schedule:
 
     host: Ints
     utilisation: float
+    within_workers: bool = True  # whether each worker is one that a worker of its node carries
+
+    @classmethod
+    def of(cls, graph: FuseGraph, part: Longs, host: Ints) -> Schedule:
+        """The schedule that puts workers there, with its figures."""
+        used = float(utilisations(graph.sizes(part), host, graph.capacity).max())
+        return cls(host, used, graph.keeps_worker_limits(part, host))
 
     @property
     def is_feasible(self) -> bool:
-        """Whether every node can carry its workers."""
-        return self.utilisation <= FULL
+        """Whether every node can carry its workers, and each of these is no more than one thread does."""
+        return self.utilisation <= FULL and self.within_workers
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,7 @@ class Units:
     allowed: Flags  # (units, nodes)
     label: Longs  # (rows, units)
     torn: Flags  # units that no node may hold: no allowed node, or two labels in one row
+    too_large: Flags  # units with a worker that is more than any worker allowed for it carries; splitting mends it
 
 
 def units_of(graph: FuseGraph, part: Longs) -> Units:
@@ -74,9 +82,15 @@ def units_of(graph: FuseGraph, part: Longs) -> Units:
     for row, joined in zip(graph.node_label, label, strict=True):
         np.maximum.at(joined, at, row)
         torn[at[(row >= 0) & (row != joined[at])]] = True
+    too_large: Flags = np.zeros(count, dtype=bool)
+    if graph.limits_workers:
+        carried = allowed.copy()
+        np.logical_and.at(carried, unit_of, graph.carried(part))
+        too_large = np.logical_not(carried.any(axis=1))
+        allowed[~too_large] = carried[~too_large]
     size = np.bincount(unit_of, graph.sizes(part), minlength=count)
     memory = np.bincount(unit_of, graph.memories(part), minlength=count)
-    return Units(unit_of, size.astype(np.float64), memory.astype(np.float64), allowed, label, torn)
+    return Units(unit_of, size.astype(np.float64), memory.astype(np.float64), allowed, label, torn, too_large)
 
 
 def schedule_workers(graph: FuseGraph, part: Longs, deadline: Deadline, *, ask: bool = True) -> Schedule | None:
@@ -87,13 +101,14 @@ def schedule_workers(graph: FuseGraph, part: Longs, deadline: Deadline, *, ask: 
     quick = by_lpt(graph, units)
     bound = utilisation_bound(graph, units)
     found = quick
-    hopeless = quick is not None and bound > FULL  # no schedule is feasible, so one that keeps the rules is enough
+    # Where no schedule is feasible, one that keeps the rules is enough.
+    hopeless = quick is not None and (bound > FULL or bool(units.too_large.any()))
     near = quick is not None and _utilisation(graph, units, quick) <= bound * (1 + NEAR)
     if ask and not hopeless and not near and units.allowed.size <= CELLS_MAX:
         found = by_program(graph, units, quick, deadline)
     if found is None:
         return None
-    return Schedule(found[units.unit_of], _utilisation(graph, units, found))
+    return Schedule.of(graph, part, found[units.unit_of])
 
 
 def _utilisation(graph: FuseGraph, units: Units, host: Ints) -> float:

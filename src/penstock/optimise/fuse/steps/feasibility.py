@@ -5,7 +5,8 @@ freest partition, since validity persists under splitting, so it is enough to as
 node) can be put on nodes. That is asked in two steps:
 
 - by plain reasoning: a task on both sides of a separation, a block or a site with two labels of one row (colocate and
-  separate through a chain), more labels of one row than nodes, a site without a node that is allowed and large enough;
+  separate through a chain), a block that is more than one thread can do, more labels of one row than nodes, a site
+  without a node that is allowed and large enough;
 - by a small integer program (packing.py), whose refusal is a proof. On large cases it is a relaxation.
 
 The minimal set comes from QuickXplain (Junker, AAAI 2004): divide and conquer over the constraints. The paper finds
@@ -110,11 +111,23 @@ def why_not(problem: Problem, constraints: Sequence[Constraint], stream_cost: St
 
 
 def _torn_block(problem: Problem, rules: Rules) -> str:
-    """A block that must be apart from itself."""
+    """A block that must be apart from itself, or that is too much for one worker."""
     for row in (*rules.worker_label, *rules.node_label):
         if pair := _two_labels(row, rules.block):
             a, b = (problem.graph.ids[t] for t in pair)
             return f"{a!r} and {b!r} must share a worker and must not"
+    return _heavy_block(problem, rules)
+
+
+def _heavy_block(problem: Problem, rules: Rules) -> str:
+    """Tasks that must share a worker and are more than one worker can carry."""
+    tasks, load = np.bincount(rules.block), np.bincount(rules.block, problem.graph.load)
+    allowed = np.ones((len(tasks), problem.node_count), dtype=bool)
+    np.logical_and.at(allowed, rules.block, rules.allowed)
+    most = np.where(allowed, problem.worker_capacity[None, :], 0.0).max(axis=1)
+    for block in np.flatnonzero((tasks > 1) & (load > most) & (most > 0)).tolist():
+        who = _named(problem, np.flatnonzero(rules.block == block))
+        return f"{who} must share a worker and need load {load[block]:g} but one worker carries {most[block]:g}"
     return ""
 
 

@@ -13,12 +13,13 @@ Allowed nodes and node labels of a vertex are those of its whole site, because t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from penstock.model.taskgraph import Floats, Longs
+from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.communication import StreamCost
 from penstock.optimise.contract import Problem
 from penstock.optimise.fuse.steps.rules import Classes, Flags, Rules
@@ -43,6 +44,7 @@ class FuseGraph:
     capacity: Floats
     memory_limit: Floats
     slots: Longs  # as stated; a very large number where the cluster states none
+    worker_limit: Floats  # SIZE that a worker of each node carries; infinite where workers have threads enough
 
     @property
     def count(self) -> int:
@@ -70,6 +72,25 @@ class FuseGraph:
         found = np.bincount(part, self.load, minlength=count)
         found += np.bincount(a[crossing], weight, minlength=count) + np.bincount(b[crossing], weight, minlength=count)
         return found.astype(np.float64)
+
+    @property
+    def limits_workers(self) -> bool:
+        """Whether a worker of some node is one thread."""
+        return bool(np.isfinite(self.worker_limit).any())
+
+    def with_threads_enough(self) -> FuseGraph:
+        """The same graph where a worker carries whatever its node does."""
+        return replace(self, worker_limit=np.full(len(self.capacity), math.inf))
+
+    def carried(self, part: Longs) -> Flags:
+        """Which workers a worker of each node carries, (workers, nodes). A vertex alone cannot be divided: it may."""
+        alone = np.bincount(part) <= 1
+        found: Flags = np.logical_or(self.sizes(part)[:, None] <= self.worker_limit[None, :], alone[:, None])
+        return found
+
+    def keeps_worker_limits(self, part: Longs, host: Ints) -> bool:
+        """Whether a worker of its node carries every worker."""
+        return not self.limits_workers or bool(self.carried(part)[np.arange(len(host)), host].all())
 
     def memories(self, part: Longs) -> Floats:
         """Memory of each worker."""
@@ -116,6 +137,7 @@ class FuseGraph:
             capacity=self.capacity,
             memory_limit=self.memory_limit,
             slots=self.slots,
+            worker_limit=self.worker_limit,
         )
 
 
@@ -160,6 +182,7 @@ def fuse_graph(problem: Problem, rules: Rules, stream_cost: StreamCost = 1.0) ->
         capacity=problem.capacity,
         memory_limit=problem.memory_mb,
         slots=np.array([SLOTS_UNSTATED if k.slots is None else k.slots for k in problem.cluster.nodes], dtype=np.int64),
+        worker_limit=problem.worker_capacity,
     )
     return tasks.contracted(rules.block)
 

@@ -122,7 +122,7 @@ class Sites:
         """Whether LPT packs the sites; it finds most packings that there are."""
         count, problem = len(need), self.problem
         torn = np.zeros(count, dtype=bool)
-        units = Units(np.arange(count, dtype=np.int64), need, self.memory_mb, self.allowed, self.label, torn)
+        units = Units(np.arange(count, dtype=np.int64), need, self.memory_mb, self.allowed, self.label, torn, torn)
         host = greedy(units, problem.capacity, problem.memory_mb)
         if host is None:
             return False

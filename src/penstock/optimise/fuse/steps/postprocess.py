@@ -2,7 +2,8 @@
 
 Of the pairs of workers whose merging leaves a feasible schedule, the pair with the heaviest streams between them is
 merged, until there is none. Pairs without a stream gain nothing and stay as they are. Where a node states fewer slots
-than it got workers, workers of that node are merged on, which lowers SIZE and keeps every limit.
+than it got workers, workers of that node are merged on, which lowers SIZE: heaviest streams first or, where that leaves
+workers that no thread carries together, smallest workers first.
 """
 
 from __future__ import annotations
@@ -40,21 +41,43 @@ def greedily_merged(graph: FuseGraph, part: Longs, schedule: Schedule, accept: A
 
 def within_slots(graph: FuseGraph, part: Longs, host: Ints, names: list[str]) -> tuple[Longs, Ints]:
     """The same schedule with at most as many workers on a node as it has slots; NoPlanFound where rules forbid it."""
-    while len(crowded := np.flatnonzero(np.bincount(host, minlength=len(graph.slots)) > graph.slots)):
-        weight = graph.between(part)
+    for by_size in (False, True) if graph.limits_workers else (False,):
+        merged_part, merged_host = _merged_on(graph, part, host, by_size)
+        if not len(crowded := _crowded(graph, merged_host)):
+            return merged_part, merged_host
+    k = int(crowded[0])
+    least = int((merged_host == k).sum())
+    why = ", by the constraints or by what one worker carries" if graph.limits_workers else ""
+    msg = (
+        f"node {names[k]!r} has {graph.slots[k]} slots but {least} workers on it must stay apart{why}; give it more "
+        "slots, add nodes, or drop a constraint"
+    )
+    raise NoPlanFound(msg)
+
+
+def _crowded(graph: FuseGraph, host: Ints) -> Longs:
+    """Nodes with more workers than slots."""
+    return np.flatnonzero(np.bincount(host, minlength=len(graph.slots)) > graph.slots)
+
+
+def _merged_on(graph: FuseGraph, part: Longs, host: Ints, by_size: bool) -> tuple[Longs, Ints]:
+    """Workers of crowded nodes merged until none is crowded, or nothing more can be merged."""
+    while len(crowded := _crowded(graph, host)):
+        weight, sizes = graph.between(part), graph.sizes(part)
         here = np.flatnonzero(np.isin(host, crowded)).tolist()
         pairs = [(a, b) for i, a in enumerate(here) for b in here[i + 1 :] if host[a] == host[b]]
-        for a, b in sorted(pairs, key=lambda pair: (-weight.get(pair, 0.0), pair)):
+        if by_size:
+            pairs.sort(key=lambda pair: (sizes[pair[0]] + sizes[pair[1]] - 2 * weight.get(pair, 0.0), pair))
+        else:
+            pairs.sort(key=lambda pair: (-weight.get(pair, 0.0), pair))
+        for a, b in pairs:
             merged = merge_workers(graph, part, a, b)
-            if merged is not None and all(host[x] == host[y] for x, y in merged[1]):
-                kept = np.unique(merged[0])
-                part, host = numbered(merged[0]), host[kept]
+            if merged is None or not all(host[x] == host[y] for x, y in merged[1]):
+                continue
+            after, there = numbered(merged[0]), host[np.unique(merged[0])]
+            if graph.keeps_worker_limits(after, there):
+                part, host = after, there
                 break
         else:
-            k = int(crowded[0])
-            msg = (
-                f"node {names[k]!r} has {graph.slots[k]} slots but {int((host == k).sum())} workers on it must stay "
-                "apart; give it more slots, add nodes, or drop a constraint"
-            )
-            raise NoPlanFound(msg)
+            break
     return part, host

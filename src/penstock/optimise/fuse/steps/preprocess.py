@@ -3,9 +3,10 @@
     w_e >= min(w_u + other edges of u, w_v + other edges of v)  =>  some optimum keeps u and v in one worker
 
 The lighter end can move to the other's worker without making any worker larger or the cut dearer
-(`test_gluing_keeps_the_optimum`). Two limits: vertices that a constraint names are not joined, as section 3.3 says; and
+(`test_gluing_keeps_the_optimum`). Three limits: vertices that a constraint names are not joined, as section 3.3 says;
 the end that moves must take no memory where memory is limited, because the proof moves it to another node without
-asking for room there.
+asking for room there; and where a worker is one thread, the two must be what any worker carries, because a vertex that
+alone is more than that may stay alone and take nothing in.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def super_operators(graph: FuseGraph) -> Longs:
     for a, b, w in zip(graph.u.tolist(), graph.v.tolist(), graph.weight.tolist(), strict=True):
         neighbours[a][b] = neighbours[b][a] = w
     load, memory = graph.load.tolist(), graph.memory_mb.tolist()
-    memory_limited = bool(np.isfinite(graph.memory_limit).any())
+    memory_limited, carried = bool(np.isfinite(graph.memory_limit).any()), float(graph.worker_limit.min())
     classes = Classes(graph.count)
     waiting = deque(v for v in range(graph.count) if not graph.named[v])
     queued = set(waiting)
@@ -45,6 +46,9 @@ def super_operators(graph: FuseGraph) -> Longs:
         u = max(free, key=lambda u: (neighbours[v][u], -u))
         others = sum(w for x, w in neighbours[v].items() if x != u)
         if neighbours[v][u] < load[v] + others:
+            continue
+        others_of_u = sum(w for x, w in neighbours[u].items() if x != v)
+        if load[v] + others + load[u] + others_of_u > carried:
             continue
         kept, gone = min(u, v), max(u, v)
         classes.join(kept, gone)

@@ -8,7 +8,7 @@ from penstock.model.taskgraph import Longs
 from penstock.optimise.contract import Deadline
 from penstock.optimise.fuse.steps.assign import Schedule, schedule_workers
 from penstock.optimise.fuse.steps.fuse_graph import FuseGraph
-from penstock.optimise.fuse.steps.lpt import lpt, utilisations
+from penstock.optimise.fuse.steps.lpt import lpt
 
 NEVER = Deadline(float("inf"))
 
@@ -20,6 +20,7 @@ def is_plain(graph: FuseGraph) -> bool:
         and bool(graph.allowed.all())
         and int(graph.site.max()) + 1 == graph.count
         and not np.isfinite(graph.memory_limit).any()
+        and len(np.unique(graph.worker_limit)) == 1
     )
 
 
@@ -27,6 +28,4 @@ def quick_schedule(graph: FuseGraph, part: Longs) -> Schedule | None:
     """LPT's schedule; None when it finds none that keeps the rules."""
     if not is_plain(graph):
         return schedule_workers(graph, part, NEVER, ask=False)
-    sizes = graph.sizes(part)
-    host = lpt(sizes, graph.capacity)
-    return Schedule(host, float(utilisations(sizes, host, graph.capacity).max()))
+    return Schedule.of(graph, part, lpt(graph.sizes(part), graph.capacity))

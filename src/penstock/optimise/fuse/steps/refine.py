@@ -37,12 +37,18 @@ class State:
     part: Longs
     host: Ints
     score: tuple[float, float]
+    within_workers: bool = True  # whether a worker of its node carries every worker
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether nodes and workers carry what they hold."""
+        return self.score[1] <= FULL and self.within_workers
 
 
 def scored(case: Case, graph: FuseGraph, part: Longs, host: Ints) -> State:
     """A state with its score."""
     used = float(utilisations(graph.sizes(part), host, graph.capacity).max())
-    return State(part, host, case.score(used, graph.communication(part)))
+    return State(part, host, case.score(used, graph.communication(part)), graph.keeps_worker_limits(part, host))
 
 
 def refined(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> State:
@@ -74,6 +80,8 @@ class _Board:
         self.communication = graph.communication(self.part)
         sizes = np.zeros(self.workers)
         sizes[: len(state.host)] = graph.sizes(self.part)
+        self.size, self.held = sizes, np.bincount(self.part, minlength=self.workers)
+        self.limit = graph.worker_limit[self.host]
         self.used = np.bincount(self.host, sizes, minlength=nodes)
         self.memory = np.bincount(self.host[self.part], graph.memory_mb, minlength=nodes)
         sites = np.bincount(graph.site)
@@ -103,9 +111,19 @@ class _Board:
         found = self.worker_ok & (same_node | (self.node_ok[:, self.host] & ~self.tied[:, None]))
         room = self.memory[self.host][None, :] + graph.memory_mb[:, None] <= graph.memory_limit[self.host][None, :]
         found &= same_node | room
+        if graph.limits_workers:
+            found &= self._carried()
         found[np.arange(n), self.part] = False
         found[self.frozen | locked] = False
         return np.asarray(found, dtype=bool)
+
+    def _carried(self) -> Flags:
+        """Which moves leave both workers with what their threads carry; a vertex alone may be more."""
+        weight = self.graph.load + self.graph.degree
+        left = self.size[self.part] - weight + 2 * self.conn[np.arange(self.graph.count), self.part]
+        entered = self.size[None, :] + weight[:, None] - 2 * self.conn
+        stays = (left <= self.limit[self.part]) | (self.held[self.part] <= 2)
+        return np.asarray(stays[:, None] & ((entered <= self.limit[None, :]) | (self.held == 0)[None, :]), dtype=bool)
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """U and C after each move of a vertex to a worker."""
@@ -138,6 +156,10 @@ class _Board:
         here, there = int(self.host[a]), int(self.host[w])
         self.used[here] -= weight - 2 * self.conn[v, a]
         self.used[there] += weight - 2 * self.conn[v, w]
+        self.size[a] -= weight - 2 * self.conn[v, a]
+        self.size[w] += weight - 2 * self.conn[v, w]
+        self.held[a] -= 1
+        self.held[w] += 1
         self.communication += 2 * (self.conn[v, a] - self.conn[v, w])
         self.memory[here] -= graph.memory_mb[v]
         self.memory[there] += graph.memory_mb[v]
@@ -219,7 +241,7 @@ def _pass(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> Sta
     for v, w in moves[:kept]:
         board.move(v, w)
     found = board.state(case)
-    return found if found.score < state.score else state
+    return found if found.score < state.score and found.within_workers else state
 
 
 def _swapped(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> State:
@@ -236,7 +258,7 @@ def _swapped(case: Case, graph: FuseGraph, state: State, deadline: Deadline) -> 
         board.move(a, to_b)
         board.move(b, to_a)
         found = board.state(case)
-        if not found.score < state.score:
+        if not found.score < state.score or not found.within_workers:
             break
         state = found
         board = _Board(graph, state)
@@ -264,13 +286,20 @@ def _best_swap(case: Case, board: _Board, score: tuple[float, float]) -> tuple[i
     weight = (graph.load + graph.degree)[chosen]
     # What a's worker gains when b takes a's place, and b's worker when a takes b's.
     gain = weight[None, :] - weight[:, None] + 2 * own[:, None] - 2 * conn.T + 2 * joint
-    after = (board.used[host][:, None] + gain) / graph.capacity[host][:, None]
+    same_node = host[:, None] == host[None, :]  # where a worker is its node, a swap inside it changes nothing
+    on_node = np.where(same_node, gain + gain.T, gain)
+    after = (board.used[host][:, None] + on_node) / graph.capacity[host][:, None]
     utilisation = np.maximum(np.maximum(after, after.T), _beside(board, host))
     communication = board.communication + 2 * (own[:, None] + own[None, :] - conn - conn.T + 2 * joint)
     memory = graph.memory_mb[chosen]
     room = board.memory[host][:, None] - memory[:, None] + memory[None, :] <= graph.memory_limit[host][:, None]
     admitted = board.worker_ok[chosen][:, part] & board.node_ok[chosen][:, host]
-    admitted = admitted & admitted.T & room & room.T & (host[:, None] != host[None, :])
+    admitted = admitted & admitted.T & room & room.T & (part[:, None] != part[None, :])
+    if graph.limits_workers:
+        carried = (board.size[part][:, None] + gain <= board.limit[part][:, None]) | (board.held[part] <= 1)[:, None]
+        admitted = admitted & carried & carried.T
+    else:
+        admitted &= ~same_node
     admitted = np.triu(admitted, 1)
     values = _values(case, utilisation, communication, admitted)
     cell = int(np.argmin(values))
