@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.door import place
 from penstock.optimise.objective import node_cost, overfull
 from penstock.optimise.place.ischeduler import first_level, schedule, schedule_with, solved
-from penstock.optimise.steps import calibrate
 
 THETA = 60.0  # the stand-in for the solver looks at no clock
 
@@ -240,91 +237,3 @@ def test_a_quotient_sums_loads_memory_and_rates() -> None:
     assert quotient.memory_mb.tolist() == [3.0, 3.0]
     edges = zip(quotient.source.tolist(), quotient.target.tolist(), quotient.rate.tolist(), strict=True)
     assert list(edges) == [(0, 1, 7.0), (1, 0, 5.0)]  # b -> c, and a/1 -> b; a/0 -> b is inside
-
-
-class ManualClock:
-    """Moves only when a stand-in solver works."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize("limit", [0, 3, 4, 5, 37, 100, 511, 512, 600])
-def test_phi_is_the_largest_size_that_the_solver_proves(limit: int) -> None:
-    clock = ManualClock()
-
-    def proves_up_to_limit(problem: Problem, deadline: Deadline, seed: int) -> Placement:
-        return Placement(np.zeros(problem.task_count, dtype=np.int32), proved_optimal=problem.task_count <= limit)
-
-    assert calibrate.largest_solved(1.0, proves_up_to_limit, clock) == min(limit, calibrate.LARGEST)
-
-
-@pytest.mark.parametrize("growth", [1.1, 1.5, 4.0])
-def test_calibration_ends_within_five_times_theta(growth: float) -> None:
-    clock = ManualClock()
-
-    def slows_down(problem: Problem, deadline: Deadline, seed: int) -> Placement:
-        needed = 0.001 * growth**problem.task_count
-        clock.now += min(needed, deadline.remaining)
-        return Placement(np.zeros(problem.task_count, dtype=np.int32), proved_optimal=deadline.remaining > 0)
-
-    phi = calibrate.largest_solved(1.0, slows_down, clock)
-    assert clock.now <= calibrate.BUDGET + 1.0 + 1e-9
-    assert 0.001 * growth**phi < 1.0 or phi == 0
-
-
-def test_phi_is_remembered_and_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
-    solver, cache = tmp_path / "solver.py", tmp_path / "deep" / "phi.json"
-    solver.write_text("version 1")
-    calls = 0
-
-    def proves_up_to_six(problem: Problem, deadline: Deadline, seed: int) -> Placement:
-        nonlocal calls
-        calls += 1
-        return Placement(np.zeros(problem.task_count, dtype=np.int32), proved_optimal=problem.task_count <= 6)
-
-    def found(theta: float = 1.0) -> tuple[int, bool]:
-        before = calls
-        return calibrate.calibrated(theta, proves_up_to_six, [solver], cache), calls > before
-
-    assert found() == (6, True)
-    assert found() == (6, False)
-    assert found(theta=0.5) == (6, True)
-    assert found(theta=2.0) == (6, False)  # more than a second shares the second's experiment
-    solver.write_text("version 2")
-    assert found() == (6, True)
-    for damage in ("", "{", "[]", json.dumps({"x": 1}), cache.read_text().replace(": 6", ": -1"), "\ud7ff"):
-        cache.write_text(damage, encoding="utf-8")
-        assert found() == (6, True)
-        assert found() == (6, False)
-    assert [path.name for path in cache.parent.iterdir()] == ["phi.json"]  # no half-written file stays behind
-
-
-def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
-    solver, blocker = tmp_path / "solver.py", tmp_path / "file"
-    solver.write_text("")
-    blocker.write_text("not a directory")
-
-    def proves_up_to_six(problem: Problem, deadline: Deadline, seed: int) -> Placement:
-        return Placement(np.zeros(problem.task_count, dtype=np.int32), proved_optimal=problem.task_count <= 6)
-
-    assert calibrate.calibrated(1.0, proves_up_to_six, [solver], blocker / "phi.json") == 6
-
-
-def test_the_cache_honours_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert calibrate.default_cache_file() == tmp_path / "penstock" / "phi.json"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert calibrate.default_cache_file() == Path.home() / ".cache" / "penstock" / "phi.json"
-
-
-@pytest.mark.parametrize("size", [4, 20, 100])
-def test_calibration_instances_are_plausible_and_repeat(size: int) -> None:
-    problem = calibrate.random_problem(size, 1)
-    problem.require_plausible()
-    assert problem.task_count == size
-    assert problem.graph.rate.tolist() == calibrate.random_problem(size, 1).graph.rate.tolist()
-    assert len(set(problem.graph.load.tolist())) == size

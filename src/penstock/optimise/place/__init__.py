@@ -45,7 +45,7 @@ SCHEDULERS: dict[str, Scheduler] = {
             "ischeduler",
             "I-Scheduler: fuse by k-way cuts, then solve",
             "penstock.optimise.place.ischeduler",
-            settings=("phi",),
+            settings=("phi", "budget"),
         ),
         Scheduler(
             "turbostream",

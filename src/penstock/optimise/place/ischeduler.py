@@ -7,6 +7,7 @@ left, and every fused part goes to a node of the type that it was cut for. The s
 
     theta     seconds allowed for solving, 1 by default as in the paper's section 5; 0 is the heuristic alone
     phi       settings["phi"] overrides the threshold that `calibrate` finds for theta on this machine
+    budget    settings["budget"]: seconds that may be spent, once, on measuring sizes for phi instead of extrapolating
 
 The corrected slips and what the paper leaves open are in docs/decisions/0034-published-schedulers.md.
 """
@@ -26,7 +27,8 @@ from penstock.errors import Infeasible, InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster, Node
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
-from penstock.optimise.steps.calibrate import Solve, calibrated
+from penstock.optimise.steps.calibrate import BUDGET_SECONDS_MAX, Solve, calibrated
+from penstock.optimise.steps.growth import Threshold
 from penstock.optimise.steps.kway import kway, repaired
 
 THETA_DEFAULT = 1.0
@@ -84,8 +86,9 @@ def schedule(problem: Problem, options: Options) -> Placement:
     if _theta(options) <= 0:
         return mapped(problem, first_level(problem, 0, options.seed))
     asked = _asked_phi(options)
-    phi = _calibrated_phi(options) if asked is None else asked
-    return schedule_with(problem, phi, _theta(options), options.seed, _solver())
+    found = _calibrated_phi(options) if asked is None else Threshold(asked)
+    placement = schedule_with(problem, found.phi, _theta(options), options.seed, _solver())
+    return replace(placement, notes=(*placement.notes, found.note)) if found.note else placement
 
 
 def _theta(options: Options) -> float:
@@ -98,11 +101,21 @@ def _solver() -> Solve:
     return solve
 
 
-def _calibrated_phi(options: Options) -> int:
+def _calibrated_phi(options: Options) -> Threshold:
     source = Path(str(importlib.import_module(SOLVER).__file__))
     native = Path(str(importlib.import_module("penstock._core").__file__))
     parts = [*source.parent.glob("*.py"), *source.parent.parent.glob("*.py")]
-    return calibrated(_theta(options), _solver(), [native, *parts])
+    return calibrated(_theta(options), _solver(), [native, *parts], budget=_budget(options))
+
+
+def _budget(options: Options) -> float | None:
+    asked = options.settings.get("budget")
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or not 0 < asked <= BUDGET_SECONDS_MAX:
+        msg = f"budget is {asked!r}; it must be a number of seconds above 0 and at most {BUDGET_SECONDS_MAX:g}"
+        raise InvalidInput(msg)
+    return float(asked)
 
 
 def _asked_phi(options: Options) -> int | None:

@@ -1,26 +1,26 @@
 """phi(theta): how many tasks the exact solver finishes within theta seconds on this machine (paper 001, section 4.3).
 
 The paper takes phi "from previous experiments"; here the experiment is run once and remembered. Seeded random
-instances with unequal loads and rates, the hard kind, grow until the solver no longer proves one within theta; then
+instances with unequal loads and rates, the hard kind, grow until the solver no longer proves one within a limit; then
 the gap between the last size that worked and the first that did not is halved. The experiment stops after about five
-times theta whatever happens. Thetas above a second share the experiment of a second: what is solved in one is solved in
-ten, and no user has to wait a minute for a threshold. Rejected: a constant, which would be wrong on every machine but
-the one that it came from, and on that one after the next improvement of the solver.
+times the limit, which is a second: no user waits a minute for a threshold. `growth` makes phi for every theta from the
+seconds of the sizes that were solved. Who wants larger ones measured says how long that may take (`budget`), once.
 
-The answer is kept in the user's cache directory under the solver's version and the machine. Beside it lies what streams
-cost (`calibrated_costs.py`); no other part of the optimiser reads or writes a file. A cache that is missing, damaged or
-not writable costs the time again.
+The seconds are kept in the user's cache directory under the solver's version and the machine. Beside it lies what
+streams cost (`calibrated_costs.py`). A cache that is missing, damaged or not writable costs the time again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +30,14 @@ from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline, Placement, Problem
+from penstock.optimise.steps.growth import Measured, Threshold
 
 Solve = Callable[[Problem, Deadline, int], Placement]
 
-THETA_MEASURED_MAX = 1.0
-BUDGET = 4.0  # calibration may take this many times theta, and once theta to warm up
+LIMIT_SECONDS = 1.0  # of a solve in the experiment, where no budget asks for more
+BUDGET = 4.0  # the experiment may take this many times its limit, and once its limit to warm up
+BUDGET_SECONDS_MAX = 86_400.0
+CACHED_SIZES_MAX = 64
 FIRST = 16  # where the search begins: smaller sizes are looked at if this one fails
 LARGEST = 512  # beyond this phi no longer limits anything that the solver is good for
 GROWTH = 1.5
@@ -42,40 +45,60 @@ INSTANCES = 2  # per size; every one must be solved
 ROOM = 1.25  # capacity over load: tight enough to matter, loose enough that a plan exists
 
 
-def calibrated(theta: float, solve: Solve, solver_files: Iterable[Path], cache_file: Path | None = None) -> int:
-    """The phi for theta, from the cache, or by experiment and then into the cache."""
+def calibrated(
+    theta: float,
+    solve: Solve,
+    solver_files: Iterable[Path],
+    cache_file: Path | None = None,
+    budget: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Threshold:
+    """The phi for theta, from the cache, or by experiment and then into the cache.
+
+    A `budget` of seconds asks for an experiment of that length; without one, the longest that is remembered is used.
+    """
     cache_file = cache_file or default_cache_file()
-    theta = min(theta, THETA_MEASURED_MAX)
-    solver, allowed = f"{fingerprint(solver_files)} on {machine()}", f"{theta:g}"
+    solver = f"{fingerprint(solver_files)} on {machine()}"
+    wanted = LIMIT_SECONDS if budget is None else max(LIMIT_SECONDS, budget / (BUDGET + 1))
     known = _read(cache_file)
-    found = known.get(solver, {}).get(allowed)
-    if found is not None:
-        return found
-    phi = largest_solved(theta, solve)
-    known.setdefault(solver, {})[allowed] = phi
-    _write(cache_file, known)
-    return phi
+    measured = known.get(solver)
+    if measured is None or measured.limit < wanted:
+        measured = experiment(wanted, solve, clock)
+        _write(cache_file, {**known, solver: measured})
+    return measured.threshold(theta)
 
 
-def largest_solved(theta: float, solve: Solve, clock: Callable[[], float] = time.monotonic) -> int:
-    """The largest task count at which every instance was proved within theta; 0 when none was."""
-    _is_solved(FIRST, INSTANCES, Deadline.after(theta, clock), solve)  # the first call also loads libraries
-    whole = Deadline.after(BUDGET * theta, clock)
+def experiment(limit: float, solve: Solve, clock: Callable[[], float] = time.monotonic) -> Measured:
+    """The sizes up to the largest at which every instance was proved within the limit, and their seconds."""
+    _seconds(FIRST, INSTANCES, Deadline.after(limit, clock), solve)  # the first call also loads libraries
+    whole = Deadline.after(BUDGET * limit, clock)
     good, bad, size = 0, LARGEST + 1, FIRST
-    while good < size < bad and whole.remaining >= theta:
-        limits = (Deadline.after(min(theta, whole.remaining), clock) for _ in range(INSTANCES))
-        solved = all(_is_solved(size, instance, limit, solve) for instance, limit in enumerate(limits))
-        good, bad = (size, bad) if solved else (good, size)
+    solved: dict[int, float] = {}
+    while good < size < bad and whole.remaining >= limit:
+        longest = 0.0
+        for instance in range(INSTANCES):
+            if longest <= limit:
+                until = Deadline.after(min(limit, whole.remaining), clock)
+                longest = max(longest, _seconds(size, instance, until, solve))
+        if longest <= limit:
+            solved[size] = longest
+            good = size
+        else:
+            bad = size
         size = min(LARGEST, int(size * GROWTH)) if bad > LARGEST else (good + bad) // 2
-    return good
+    sizes = tuple(sorted(solved))
+    return Measured(limit, sizes, tuple(solved[size] for size in sizes))
 
 
-def _is_solved(size: int, instance: int, deadline: Deadline, solve: Solve) -> bool:
+def _seconds(size: int, instance: int, deadline: Deadline, solve: Solve) -> float:
+    """What the proof of an instance took; infinite where there was none by the deadline."""
+    problem = random_problem(size, instance)
+    began = deadline.clock()
     try:
-        placement = solve(random_problem(size, instance), deadline, instance)
+        placement = solve(problem, deadline, instance)
     except UserError:
-        return False
-    return placement.proved_optimal and deadline.remaining > 0
+        return math.inf
+    return deadline.clock() - began if placement.proved_optimal and deadline.remaining > 0 else math.inf
 
 
 def random_problem(tasks: int, seed: int) -> Problem:
@@ -119,7 +142,7 @@ def cache_folder() -> Path:
     return Path(home) / "penstock"
 
 
-def _read(cache_file: Path) -> dict[str, dict[str, int]]:
+def _read(cache_file: Path) -> dict[str, Measured]:
     """The cache's sound entries; nothing when it cannot be read."""
     try:
         document = json.loads(cache_file.read_text(encoding="utf-8"))
@@ -127,21 +150,35 @@ def _read(cache_file: Path) -> dict[str, dict[str, int]]:
         return {}
     if not isinstance(document, dict):
         return {}
-    return {
-        solver: {theta: phi for theta, phi in entries.items() if type(phi) is int and 0 <= phi <= LARGEST}
-        for solver, entries in document.items()
-        if isinstance(entries, dict)
-    }
+    entries = {solver: _measured(entry) for solver, entry in document.items()}
+    return {solver: measured for solver, measured in entries.items() if measured is not None}
 
 
-def _write(cache_file: Path, known: dict[str, dict[str, int]]) -> None:
+def _measured(entry: object) -> Measured | None:
+    """One entry of the cache; None where it is not what `_write` writes, such as an older version's."""
+    match entry:
+        case {"limit": float(limit), "sizes": list(sizes), "seconds": list(seconds)}:
+            pass
+        case _:
+            return None
+    sound = (
+        LIMIT_SECONDS <= limit <= BUDGET_SECONDS_MAX
+        and len(sizes) == len(seconds) <= CACHED_SIZES_MAX
+        and all(type(size) is int and 0 < size <= LARGEST for size in sizes)
+        and all(type(each) is float and 0 <= each <= limit for each in seconds)
+        and sizes == sorted(set(sizes))
+    )
+    return Measured(limit, tuple(sizes), tuple(seconds)) if sound else None
+
+
+def _write(cache_file: Path, known: dict[str, Measured]) -> None:
     """Replace the cache in one step, so that no reader sees half of it; give up where it cannot be written."""
     try:
         cache_file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             "w", dir=cache_file.parent, prefix=cache_file.name, delete=False, encoding="utf-8"
         ) as fresh:
-            json.dump(known, fresh, indent=1, sort_keys=True)
+            json.dump({solver: asdict(measured) for solver, measured in known.items()}, fresh, indent=1, sort_keys=True)
         Path(fresh.name).replace(cache_file)
     except OSError:
         return
