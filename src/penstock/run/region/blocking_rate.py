@@ -4,7 +4,8 @@ Transports count cumulative time and may start again from zero, so the rate is t
 between two samples, smoothed by an exponential mean. A mean over several seconds would mix what was seen at the old
 weight into the new weight's point, so the balancer forgets it whenever a weight moves (`forget`).
 
-`BlockingMeter` is the other end: what a splitter's loop calls when it has to wait and when it goes on.
+`BlockingMeter` is the other end: what a splitter's loop calls when it has to wait and when it goes on. `ObservedTime`
+is the clock of the samples: it stands still while there is nothing to send, because such time shows no rate.
 """
 
 from __future__ import annotations
@@ -55,6 +56,42 @@ class BlockingRate:
     def forget(self, replica: int) -> None:
         """Start the replica's mean afresh with the next difference: its weight has moved."""
         self._smoothed.pop(replica, None)
+
+
+class ObservedTime:
+    """A splitter's clock that leaves out the time before it has something to send again.
+
+    >>> clock = ObservedTime()
+    >>> clock.begin(5_000_000), clock.begin(5_500_000)
+    (True, False)
+    >>> clock.read(6_000_000)
+    1.0
+    >>> clock.leave_out()
+    >>> clock.begin(90_000_000), clock.read(90_500_000)
+    (True, 1.5)
+    """
+
+    def __init__(self) -> None:
+        self._total_us = 0
+        self._since_us: int | None = None
+
+    def begin(self, now_us: int) -> bool:
+        """There is something to send; whether the clock stood still."""
+        stood = self._since_us is None
+        if stood:
+            self._since_us = now_us
+        return stood
+
+    def leave_out(self) -> None:
+        """Nothing was to be sent since the last reading: stand still until there is."""
+        self._since_us = None
+
+    def read(self, now_us: int) -> float:
+        """Seconds observed so far, up to now unless the clock stands still."""
+        if self._since_us is not None:
+            self._total_us += max(0, now_us - self._since_us)
+            self._since_us = now_us
+        return self._total_us / 1e6
 
 
 class BlockingMeter:

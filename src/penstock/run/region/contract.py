@@ -27,7 +27,7 @@ Weights = tuple[int, ...]
 class Sample:
     """The splitter's meters at one moment; they are cumulative and in the order of `replicas`."""
 
-    time_s: float
+    time_s: float  # for which the region was observed: time in which the splitter had nothing to send is left out
     replicas: tuple[int, ...]  # names that stay with a replica for as long as it lives
     blocked_s: tuple[float, ...]  # how long the splitter has waited for each connection
     sent: tuple[float, ...]  # rows that each has taken: sent, or worked off where that is known; not the paper's

@@ -37,7 +37,8 @@ class Membership:
         self.most = most
         self.names = tuple(range(active))
         self._wanted = active
-        self._base: list[Meters] = [(0.0, 0.0, 0.0)] * most  # what each showed when it joined
+        self._base: list[Meters] = [(0.0, 0.0, 0.0)] * most  # what no policy is shown: before it joined, or left out
+        self._shown: list[Meters] = [(0.0, 0.0, 0.0)] * most  # at the last sample
 
     @property
     def changes(self) -> bool:
@@ -60,8 +61,16 @@ class Membership:
         self.names = tuple(range(self._wanted))
         return True
 
+    def leave_out(self, meters: Sequence[Meters]) -> None:
+        """What was counted since the last sample belongs to no interval: its time is not observed."""
+        for replica, (now, then) in enumerate(zip(meters, self._shown, strict=True)):
+            base = self._base[replica]
+            self._base[replica] = (base[0] + now[0] - then[0], base[1] + now[1] - then[1], base[2] + now[2] - then[2])
+        self._shown = list(meters)
+
     def sample(self, time_s: float, meters: Sequence[Meters]) -> Sample:
         """A sample of the active replicas, from every replica's meters."""
+        self._shown = list(meters)
         since = [tuple(now - then for now, then in zip(meters[r], self._base[r], strict=True)) for r in self.names]
         return Sample(time_s, self.names, *zip(*since, strict=True))
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.run.contract import MAIN, Outputs, Task, TaskContext
 from penstock.run.engine.outputs import Carrier, OutStream, Packet, TaskOutputs
-from penstock.run.region.blocking_rate import BlockingMeter
+from penstock.run.region.blocking_rate import BlockingMeter, ObservedTime
 from penstock.run.region.contract import Decision, Policy
 from penstock.run.region.lengths import SliceLengths
-from penstock.run.region.membership import Membership
+from penstock.run.region.membership import Membership, Meters
 from penstock.run.region.order import Slice, Splitter
 
 
@@ -98,6 +98,7 @@ class SplitterTask(Task):
 
     def __init__(self, settings: SplitterSettings) -> None:
         self._settings = settings
+        self._interval_us = int(settings.sample_s * 1e6)
         self._all = tuple(range(settings.replicas))
         self._members = Membership(settings.replicas, settings.active or settings.replicas)
         self._policy = settings.policy()
@@ -109,7 +110,7 @@ class SplitterTask(Task):
         self._slice: Slice | None = None
         self._sent = [0] * settings.replicas
         self._outstanding = [0] * settings.replicas
-        self._began_us: int | None = None
+        self._observed = ObservedTime()
         self._sample_at_us = 0
         self._sampled = (0, 0.0)  # rows and blocking of the last sample
         self._sampled_s = 0.0
@@ -126,7 +127,9 @@ class SplitterTask(Task):
             msg = f"the splitter of region {self._settings.region!r} got rows while it holds others"
             raise InternalError(msg)
         self._batch, self._start = batch, 0
-        self._send(_splitter_outputs(out))
+        outputs = _splitter_outputs(out)
+        self._begin(outputs)
+        self._send(outputs)
 
     def wake_at(self) -> int | None:
         """When the next sample is due; the first call starts the clock."""
@@ -210,25 +213,39 @@ class SplitterTask(Task):
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
+    def _begin(self, out: SplitterOutputs) -> None:
+        """There are rows again: an interval begins, and what was worked off since the last one is in none."""
+        now_us = out.now_us()
+        if self._observed.begin(now_us):
+            self._note_credit(out, now_us)
+            self._members.leave_out(self._read_meters(now_us))
+            self._sample_at_us = now_us + self._interval_us
+
     def _sample(self, now_us: int) -> None:
         """Learn from the interval that ends now, unless nothing was to be sent in it."""
-        self._sample_at_us = now_us + int(self._settings.sample_s * 1e6)
-        if self._began_us is None:
-            self._began_us = now_us
-            return
-        time_s = (now_us - self._began_us) / 1e6
-        blocked_s = self._meter.read(self._all, now_us / 1e6)
+        self._sample_at_us = now_us + self._interval_us
+        meters = self._read_meters(now_us)
+        blocked_s = [blocked for blocked, _, _ in meters]
         seen = (sum(self._sent), sum(blocked_s))
-        if time_s <= self._sampled_s or (seen == self._sampled and not self._members.changes):
+        if seen == self._sampled:
+            self._observed.leave_out()
+            if not self._members.changes:
+                return
+            self._observed.begin(now_us - self._interval_us)  # who takes part is decided with one interval, even idle
+        time_s = self._observed.read(now_us)
+        if time_s <= self._sampled_s:
             return
         self._sampled, self._sampled_s = seen, time_s
-        # What was worked off instead of what was sent: rows that fill a queue say nothing of a replica's speed.
-        took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
-        meters = list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))
         self._members.follow(meters)
         decision = self._policy.decide(self._members.sample(time_s, meters))
         self._splitter.retarget(decision.replicas, decision.weights)
         self._log(now_us, decision, blocked_s)
+
+    def _read_meters(self, now_us: int) -> list[Meters]:
+        blocked_s = self._meter.read(self._all, now_us / 1e6)
+        # What was worked off instead of what was sent: rows that fill a queue say nothing of a replica's speed.
+        took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
+        return list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))
 
     def _log(self, now_us: int, decision: Decision, blocked_s: Sequence[float]) -> None:
         """A row for every replica that was built; one that takes no part has weight 0 and no cluster."""
