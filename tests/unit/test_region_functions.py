@@ -121,6 +121,71 @@ def test_decay_takes_a_tenth_beyond_the_current_weight_only() -> None:
     assert function.counts == {10: 1.0, 20: pytest.approx(1.8)}  # and 30 is forgotten
 
 
+def test_decay_lowers_the_function_at_every_weight_beyond_the_current_one() -> None:
+    """The paper (5.4): "we reduce the blocking rate F_j(w_j) for each w_j > w̄_j by ... 10 % during each iteration"."""
+    function = RateFunction()
+    function.observe(100, 0.1)
+    function.observe(200, 0.3)  # from here on 0.002 a unit: 1.9 at 1000
+    before = function.values()
+    function.decay(200)  # the current weight is the last point: all beyond is extrapolated
+    after = function.values()
+    assert after[: 200 + 1] == pytest.approx(before[: 200 + 1])
+    assert before[1000] == pytest.approx(1.9)
+    assert after[[400, 1000]] == pytest.approx([0.9 * 0.7, 0.9 * 1.9])
+    function.decay(50)  # and where points lie beyond the current weight as well
+    assert function.values()[[100, 200, 400, 1000]] == pytest.approx([0.09, 0.27, 0.81 * 0.7, 0.81 * 1.9])
+
+
+def test_decay_makes_the_function_flat_beyond_the_current_weight_and_new_data_renews_it() -> None:
+    """The paper (5.4): "... causes the blocking rate to become essentially flat beyond w̄_j over time"."""
+    function = RateFunction()
+    for _ in range(300):  # twice as long as a point is remembered
+        function.observe(200, 0.3)
+        function.decay(200)
+    flat = function.values()
+    assert flat[[200, 1000]] == pytest.approx([0.3, 0.3], abs=2 * UNITS * DELTA)
+    function.observe(300, 0.5)
+    assert function.values()[[200, 300, 1000]] == pytest.approx([0.3, 0.5, 1.9])
+
+
+def test_a_function_stays_flat_when_its_last_point_is_forgotten() -> None:
+    """Otherwise the line through the points before it would raise again what decay has lowered."""
+    function = RateFunction()
+    function.observe(100, 0.2)
+    function.observe(500, 0.9)
+    for _ in range(300):
+        function.observe(100, 0.2)
+        function.decay(100)
+    assert set(function.points) == {100}
+    assert function.values()[[100, 1000]] == pytest.approx([0.2, 0.2], abs=2 * UNITS * DELTA)
+
+
+@given(st.dictionaries(st.integers(1, UNITS), rates, min_size=1, max_size=6), st.integers(0, UNITS))
+def test_one_decay_of_a_rising_function_takes_a_tenth_or_flattens_it(points: dict[int, float], weight: int) -> None:
+    """At every point beyond the current weight, and at every unit beyond the last point; between them lie lines."""
+    function = RateFunction()
+    for at, rate in zip(sorted(points), sorted(points.values()), strict=True):
+        function.observe(at, rate)
+    before = function.values()
+    function.decay(weight)
+    after = function.values()
+    assert (after <= before + UNITS * DELTA).all()
+    beyond = [at for at in range(weight + 1, UNITS + 1) if at in points or at > max(points)]
+    assert (after[beyond] <= np.maximum(0.9 * before[beyond], before[weight]) + UNITS * DELTA).all()
+
+
+def test_a_pooled_function_is_as_flat_as_the_members_that_know_its_end() -> None:
+    fresh, old = RateFunction(), RateFunction()
+    for function in (fresh, old):
+        function.observe(100, 0.1)
+        function.observe(200, 0.3)
+    for _ in range(10):
+        old.decay(200)
+    trust = (1 + 0.9**10) / 2
+    assert pooled([fresh, old])[[200, 1000]] == pytest.approx([0.3, trust * 1.9])
+    assert RateFunction.like([fresh, old]).values()[1000] == pytest.approx(trust * 1.9)
+
+
 def test_pooled_functions_know_what_their_members_know() -> None:
     a, b = RateFunction(), RateFunction()
     a.points, a.counts = {10: 0.2, 20: 0.4}, {10: 3.0, 20: 1.0}

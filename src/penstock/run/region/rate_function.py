@@ -41,33 +41,48 @@ class RateFunction:
         self._smoothing = smoothing
         self.points: dict[int, float] = {}  # weight -> smoothed blocking rate
         self.counts: dict[int, float] = {}  # weight -> samples behind the point, as far as they have not decayed
+        self.trust = 1.0  # in the line beyond the last point: what decay has left of it
 
     @classmethod
     def like(cls, others: Sequence[RateFunction], smoothing: float = POINT_SMOOTHING) -> RateFunction:
         """A function of one that nothing is known of, beside others: what they know, as if seen once."""
         function = cls(smoothing)
-        function.points, counts = pooled_points(others)
+        function.points, counts, function.trust = pooled_points(others)
         function.counts = {weight: min(1.0, count) for weight, count in counts.items()}
         return function
 
     def observe(self, weight: int, rate: float) -> None:
         """Blocking seen at a weight; at weight 0 nothing can be learnt."""
         if weight > 0:
+            if weight > self._last():
+                self.trust = 1.0  # the line beyond is a new one
             before = self.points.get(weight)
             self.points[weight] = rate if before is None else before + self._smoothing * (rate - before)
             self.counts[weight] = min(COUNT_MAX, self.counts.get(weight, 0.0) + 1.0)
 
     def decay(self, weight: int, share: float = DECAY) -> None:
-        """Trust what lies beyond the current weight a little less (paper, 5.4)."""
+        """Lower the function at every weight beyond the current one (paper, 5.4).
+
+        What lies beyond the last point goes down with the points, and where there is none beyond the current weight by
+        itself. So the function becomes flat in time, and stays so when a point has decayed so far that it is forgotten.
+        """
+        last = self._last()
+        if weight >= last:
+            self.trust *= 1 - share
         for beyond in [w for w in self.points if w > weight]:
             self.points[beyond] *= 1 - share
             self.counts[beyond] *= 1 - share
             if self.counts[beyond] < COUNT_MIN:
                 del self.points[beyond], self.counts[beyond]
+        if self._last() < last:
+            self.trust = 0.0
 
     def values(self) -> Floats:
         """Predicted blocking at 0 to UNITS units, rising by DELTA or more with every unit."""
-        return filled(self.points, self.counts)
+        return filled(self.points, self.counts, self.trust)
+
+    def _last(self) -> int:
+        return max(self.points, default=0)
 
 
 def pooled(functions: Sequence[RateFunction]) -> Floats:
@@ -75,8 +90,8 @@ def pooled(functions: Sequence[RateFunction]) -> Floats:
     return filled(*pooled_points(functions))
 
 
-def pooled_points(functions: Sequence[RateFunction]) -> tuple[dict[int, float], dict[int, float]]:
-    """The raw points of several functions as one's, and the samples behind them."""
+def pooled_points(functions: Sequence[RateFunction]) -> tuple[dict[int, float], dict[int, float], float]:
+    """The raw points of several functions as one's, the samples behind them, and the trust in the line beyond."""
     sums: dict[int, float] = {}
     counts: dict[int, float] = {}
     for function in functions:
@@ -84,11 +99,14 @@ def pooled_points(functions: Sequence[RateFunction]) -> tuple[dict[int, float], 
             count = function.counts[weight]
             sums[weight] = sums.get(weight, 0.0) + count * rate
             counts[weight] = counts.get(weight, 0.0) + count
-    return {weight: total / counts[weight] for weight, total in sums.items()}, counts
+    last = max(counts, default=0)
+    trusts = [(function.trust, function.counts[last]) for function in functions if last in function.counts]
+    trust = sum(trust * count for trust, count in trusts) / counts[last] if trusts else 1.0
+    return {weight: total / counts[weight] for weight, total in sums.items()}, counts, trust
 
 
-def filled(points: Mapping[int, float], counts: Mapping[int, float]) -> Floats:
-    """Raw points as a function over the whole domain."""
+def filled(points: Mapping[int, float], counts: Mapping[int, float], trust: float = 1.0) -> Floats:
+    """Raw points as a function over the whole domain; of what lies beyond the last, `trust` has not decayed."""
     known = sorted(points)
     weights = [0, *known]
     heights = [0.0, *monotone([points[w] for w in known], [counts[w] for w in known])]
@@ -97,6 +115,7 @@ def filled(points: Mapping[int, float], counts: Mapping[int, float]) -> Floats:
     if len(weights) > 1 and weights[-1] < UNITS:
         slope = (heights[-1] - heights[-2]) / (weights[-1] - weights[-2])
         found[weights[-1] :] = heights[-1] + slope * (units[weights[-1] :] - weights[-1])
+        found[weights[-1] + 1 :] *= trust
     return np.maximum.accumulate(found - DELTA * units) + DELTA * units
 
 
