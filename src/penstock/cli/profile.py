@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document
+from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document, topology_name
 from penstock.cli.show import console, number, print_json, rows_table
 
 
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         from penstock.model.files import profile_document, write_profile
 
         require_document(out)
-        chosen, note = logged_job(folder, job, topology)
+        chosen, note = logged_job(folder, job, topology_name(topology))
         if note:
             typer.echo(f"note: {note}", err=True)
         measured = build_profile(local_session("local[2]"), folder, chosen.id)
