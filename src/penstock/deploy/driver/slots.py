@@ -8,8 +8,8 @@ discovered; `stretched` says when it is taken to be more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.deploy.line.messages import Hello
@@ -24,11 +24,13 @@ class Slots:
     """The node of each worker, in order of worker."""
 
     node_of: tuple[str, ...]
+    tags_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hellos: Sequence[Hello], node: str | None) -> Slots:
         """Where the workers are; `node` is "executor", "host", or None to decide by where the executors are."""
-        return cls(tuple(node_names(hellos, node)))
+        names = node_names(hellos, node)
+        return cls(tuple(names), tags_of=common_tags(hellos, names))
 
     @cached_property
     def workers_on(self) -> dict[str, list[int]]:
@@ -62,10 +64,18 @@ class Slots:
         share = USABLE_SHARE * stretched
         return Cluster(
             tuple(
-                Node(name, count * share, slots=count, worker_capacity=stretched)
+                Node(name, count * share, slots=count, tags=self.tags_of.get(name, ()), worker_capacity=stretched)
                 for name, count in self.counts.items()
             )
         )
+
+
+def common_tags(hellos: Sequence[Hello], node_of: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The tags of each node: those of all of its workers, because a task may be in any of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for hello, name in zip(hellos, node_of, strict=True):
+        found[name] = tuple(tag for tag in found.get(name, hello.tags) if tag in hello.tags)
+    return found
 
 
 def node_names(hellos: Sequence[Hello], node: str | None) -> list[str]:

@@ -25,6 +25,7 @@ BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # "secret" in their names in event logs.
 TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
+TAGS_MAX = 64  # of one worker
 _NAME_LENGTH = struct.Struct("<H")
 
 
@@ -46,9 +47,11 @@ class Hello:
     memory_mb: float  # available on the machine
     attempt: int = 0  # Spark's number of the task's attempt: greater for each that it starts
     unseen: Sequence[int] = ()  # numbers of the files (`reachable`) that this worker should see and does not
+    tags: Sequence[str] = ()  # of the executor (`node_tags`)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made a list of it
+        object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made lists of them
+        object.__setattr__(self, "tags", tuple(map(str, self.tags[:TAGS_MAX])))
 
     @property
     def process(self) -> str:
