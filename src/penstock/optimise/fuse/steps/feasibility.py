@@ -5,8 +5,7 @@ freest partition, since validity persists under splitting, so it is enough to as
 node) can be put on nodes. That is asked in two steps:
 
 - by plain reasoning: a task on both sides of a separation, a block or a site with two labels of one row (colocate and
-  separate through a chain), a block that is more than one thread can do, more labels of one row than nodes, a site
-  without a node that is allowed and large enough;
+  separate through a chain), more labels than nodes, a block or a site that no worker or no node allowed can carry;
 - by a small integer program (packing.py), whose refusal is a proof. On large cases it is a relaxation.
 
 The minimal set comes from QuickXplain (Junker, AAAI 2004): divide and conquer over the constraints. The paper finds
