@@ -170,11 +170,12 @@ class Tally {
         int64_t& pot = wall_ns_[static_cast<size_t>(arriving())];
         int64_t weight = 0;
         for (const auto& [slot, bytes] : arrivals_) weight += bytes;
-        const auto whole = static_cast<double>(pot);
-        for (const auto& [slot, bytes] : arrivals_) {
-            const auto part = static_cast<int64_t>(whole * static_cast<double>(bytes) / static_cast<double>(weight));
+        for (const auto& [slot, bytes] : arrivals_) {  // of what is left, so that nothing is left in the end
+            const auto part =
+                static_cast<int64_t>(static_cast<double>(pot) * static_cast<double>(bytes) / static_cast<double>(weight));
             add(slot, part);
             pot -= part;
+            weight -= bytes;
         }
         add(loop(), pot);
         pot = 0;

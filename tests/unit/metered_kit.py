@@ -6,11 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from worker_kit import LocalControl, LocalJob
 
 from penstock._core import ImageCodec, PreparedImage
+from penstock.run.contract import SourceTask, Task
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.meters import Clocks
 from penstock.run.engine.worker import Deployment, Worker
@@ -116,9 +118,19 @@ class CostlyLinks(SimulatedLinks):
 class SimulatedRun:
     """Workers in one thread, each with a work clock; the seed decides who takes the next step and when frames come."""
 
-    def __init__(self, flow: Dataflow, place: Mapping[str, int], costs: Costs, seed: int = 1) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        place: Mapping[str, int],
+        costs: Costs,
+        seed: int = 1,
+        *,
+        task_ns: Mapping[str, int] | None = None,
+        rows_max: int = 4096,
+    ) -> None:
+        """`task_ns`: what each call of a task's code costs."""
         rng = random.Random(seed)
-        settings = RunSettings(interval_s=1e6)
+        settings = RunSettings(interval_s=1e6, rows_max=rows_max)
         workers = range(1 + max(place.values()))
         shares = [share_of(flow, place, w, settings) for w in workers]
         ends = {}
@@ -148,6 +160,25 @@ class SimulatedRun:
             for w in workers
         ]
         self._random = rng
+        self.paid: Counter[str] = Counter()  # calls of each task's code
+        for worker, clock, share in zip(self.workers, self.clocks, shares, strict=True):
+            for name, task in zip(share.tasks, worker._runner.tasks, strict=True):
+                if task_ns is not None:
+                    self._charge(name, task, clock, task_ns[name])
+
+    def _charge(self, name: str, task: Task, clock: WorkClock, ns: int) -> None:
+        """Let each call of a task's code cost something, before it emits anything."""
+
+        def costly(code: Callable[..., Any]) -> Callable[..., Any]:
+            def paid(*given: object) -> Any:  # noqa: ANN401
+                self.paid[name] += 1
+                clock.work(ns)
+                return code(*given)
+
+            return paid
+
+        called = "poll" if isinstance(task, SourceTask) else "process"
+        setattr(task, called, costly(getattr(task, called)))
 
     def run(self) -> SimulatedRun:
         """Every worker to its end, and its last report."""
