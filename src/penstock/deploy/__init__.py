@@ -11,6 +11,7 @@ from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_kn
 from penstock.deploy.driver.submit import run_topology, start_topology
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
+from penstock.deploy.metrics.recent import window_us
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
@@ -30,4 +31,5 @@ __all__ = [
     "run_topology",
     "session_on_demand",
     "start_topology",
+    "window_us",
 ]

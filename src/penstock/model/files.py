@@ -134,7 +134,8 @@ def profile_document(profile: Profile) -> dict[str, object]:
         {"from": edge.source, "to": edge.target, **_stated(edge, (*_EDGE_FIGURES, "distance"))}
         for edge in profile.edges
     ]
-    document: dict[str, object] = {"penstock": FORMAT_VERSION, "tasks": tasks, "edges": edges}
+    covered = _stated(profile, ("seconds", "rows"))
+    document: dict[str, object] = {"penstock": FORMAT_VERSION, **covered, "tasks": tasks, "edges": edges}
     return document if profile.costs is None else {**document, "costs": costs_document(profile.costs)}
 
 
@@ -143,7 +144,7 @@ def costs_document(costs: StreamCosts) -> dict[str, object]:
     return {"origin": costs.origin, **{distance: asdict(costs.at(distance)) for distance in DISTANCES}}
 
 
-def _stated(record: TaskProfile | EdgeProfile, names: Sequence[str]) -> dict[str, object]:
+def _stated(record: TaskProfile | EdgeProfile | Profile, names: Sequence[str]) -> dict[str, object]:
     """The figures of a record that are known."""
     return {name: value for name in names if (value := getattr(record, name)) is not None}
 
@@ -199,7 +200,7 @@ _PLAN_KEYS = (
 _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "topology": ("penstock", "name", "operators", "streams", "constraints"),
     "cluster": ("penstock", "name", "nodes"),
-    "profile": ("penstock", "tasks", "edges", "costs"),
+    "profile": ("penstock", "seconds", "rows", "tasks", "edges", "costs"),
     "costs": ("penstock", "origin", *DISTANCES),
     "constraints": ("penstock", "constraints", *("name", "operators", "streams"), *_PLAN_KEYS),
     "plan": ("penstock", "constraints", *_PLAN_KEYS),
@@ -338,6 +339,8 @@ def _profile(fields: Fields) -> Profile:
         tasks,
         tuple(_edge(entry) for entry in edges),
         None if costs is None else _costs(Fields.of(costs, "costs", fields.faults, ("origin", *DISTANCES))),
+        fields.optional_number("seconds"),
+        fields.optional_number("rows"),
     )
 
 

@@ -38,6 +38,7 @@ from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
 from penstock.deploy.line.messages import Hello, encode_deployment
 from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.recent import Window
 from penstock.deploy.results.dataframes import Results
 from penstock.deploy.results.files import unkept
 from penstock.deploy.worker.control import SCHEME
@@ -193,15 +194,17 @@ class Job:
         return self._results.frames()
 
     def metrics(self, table: str = "tasks") -> pa.Table:
-        """The latest rows of the metric log: `tasks`, `edges`, `latency`, `links` or `balance`."""
+        """The latest rows of the metric log: `tasks`, `edges`, `workers`, `latency`, `links` or `balance`."""
         return self._log.latest(table)
 
-    def profile(self) -> Profile:
-        """What the job has measured so far: load of every task, traffic of every pair; for `replan` and `ps.place`.
+    def profile(self, window: Window | None = None, *, busy: bool = False) -> Profile:
+        """What the job has measured: load of every task, traffic of every pair; for `replan` and `ps.place`.
 
-        The first rows arrive one metric interval after the start; InvalidInput before.
+        Of all the time since the start, or of a window such as "60 s": the intervals that ended within it. `busy`
+        gives the figures of each task and pair over the intervals in which it moved rows, for sources that come in
+        bursts. The first rows arrive one metric interval after the start; InvalidInput before.
         """
-        measured = self._log.sums().profile()
+        measured = (self._log.sums() if window is None else self._log.recent(window)).profile(busy=busy)
         missing = sorted(set(self.worker_of) - set(measured.tasks))
         if missing or not measured.tasks:
             msg = (
