@@ -80,7 +80,7 @@ def read_storm(
         "Storm does not tell what spouts need: they have the CPU that was requested for them, where it is said"
         if any(one.requested for one in found if one.spout)
         else "Storm does not tell what spouts need",
-        "groupings are the visualization's, which shows a global grouping as fields and a custom one as custom"
+        "groupings are the visualization's, which shows a global one as fields; a custom one is taken for shuffle"
         if visualization
         else "no visualization was given, which alone tells groupings: every stream is taken for shuffle",
     )

@@ -77,7 +77,8 @@ class Web:
             connection.connect()
             with self._watched(connection.sock):
                 connection.request("GET", path, headers={"Accept": "application/json"})
-                data = self._body(connection.getresponse(), where)
+                with connection.getresponse() as answer:
+                    data = self._body(answer, where)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._require_time()
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -124,5 +125,8 @@ class Web:
             msg = (
                 f"{where} answers with more than {limit} bytes, what is left of the limit; give one topology's answers"
             )
+            raise InvalidInput(msg)
+        if answer.length:  # what the head promised and the body did not hold
+            msg = f"the answer of {where} ends {answer.length} bytes too early; ask again"
             raise InvalidInput(msg)
         return data
