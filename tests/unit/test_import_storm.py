@@ -74,6 +74,21 @@ def test_what_is_assumed_is_said() -> None:
     assert any("no visualization was given" in note for note in found.notes)
 
 
+def test_other_documents_are_left_alone_and_named() -> None:
+    found = read_storm({**answers(), "notes.json": {"a": 1}, "list.json": [1]})
+    assert found.graph == import_storm(ANSWERS).graph
+    assert found.notes[5:6] == ("not read, because they are none of the known answers: notes.json, list.json",)
+
+
+def test_many_faults_are_counted() -> None:
+    documents = answers()
+    for name in ("words", "split", "count", "report"):
+        del documents[f"{name}.json"]
+        documents["topology.json"]["bolts"] += documents["topology.json"]["bolts"][:1]
+    with pytest.raises(InvalidInput, match=r"bolts\[0\].*; and 3 more faults$"):
+        read_storm(documents)
+
+
 def test_an_unmeasured_spout_gets_the_load_that_is_asked_for() -> None:
     documents = answers()
     del documents["topology.json"]["spouts"][0]["requestedCpu"]
@@ -138,7 +153,7 @@ def a_circle(documents: dict[str, Any]) -> None:
         (without_component, "topology.json.bolts[1]: no answer of .../component/count was given"),
         (other_window, "count.json.window: must be the topology's, '600'"),
         (unknown_input, "'report' reads 'nobody', which the topology does not have"),
-        (no_topology, "give one answer of /api/v1/topology/ID and those of its components; found: none"),
+        (no_topology, "give one answer of /api/v1/topology/ID, and those of its components; found: none"),
         (young, "topology.json.uptimeSeconds: must be more than 0"),
         (odd_executor, "count.json.executorStats[0].id: must be the executor's tasks as [24-25] but is 'first'"),
         (negative, "count.json.inputStats[0].executed: is -5"),
@@ -184,7 +199,7 @@ def test_folders_without_answers_and_files_that_are_none(tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match="not valid JSON"):
         import_storm(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps([1, 2]))
-    with pytest.raises(InvalidInput, match="must be an object"):
+    with pytest.raises(InvalidInput, match=r"found: none; not recognised: a\.json"):
         import_storm(tmp_path)
     (tmp_path / "a.json").write_text("[" * 100_000)
     with pytest.raises(InvalidInput, match="nested too deeply"):

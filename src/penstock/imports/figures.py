@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from penstock.errors import InvalidInput
+from penstock.errors import FAULTS_SHOWN_MAX, InvalidInput
 from penstock.model.fields import Faults, Fields, as_number
 from penstock.model.topology import MAGNITUDE_MAX, TASKS_MAX
 
@@ -57,9 +57,30 @@ def task_count(fields: Fields, key: str) -> int:
 
 
 def raise_faults(faults: Faults) -> None:
-    """InvalidInput with all faults, if there are any."""
+    """InvalidInput with the faults, if there are any; a document of the wrong kind has the same one everywhere."""
+    hidden = len(faults.found) - FAULTS_SHOWN_MAX
+    if hidden > 0:
+        raise InvalidInput([*faults.found[: FAULTS_SHOWN_MAX - 1], f"and {hidden + 1} more faults"])
     if faults.found:
         raise InvalidInput(faults.found)
+
+
+def one_answer(found: Sequence[Fields], wanted: str, unread: Sequence[str]) -> Fields:
+    """The only document of a kind; InvalidInput where there is none or several."""
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(fields.where for fields in found[:5]) or "none"
+    others = f"; not recognised: {', '.join(unread[:5])}" if unread else ""
+    msg = f"give one answer of {wanted}; found: {shown}{others}"
+    raise InvalidInput(msg)
+
+
+def unread_note(unread: Sequence[str]) -> list[str]:
+    """A note on the documents that are none of the answers that are read."""
+    if not unread:
+        return []
+    more = f" and {len(unread) - 5} more" if len(unread) > 5 else ""
+    return [f"not read, because they are none of the known answers: {', '.join(unread[:5])}{more}"]
 
 
 def evenly(total: float, tasks: int) -> tuple[float, ...]:

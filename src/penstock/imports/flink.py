@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
-from penstock.imports.figures import added, amount, evenly, raise_faults, record, records, task_count
+from penstock.imports.figures import (
+    added,
+    amount,
+    evenly,
+    one_answer,
+    raise_faults,
+    record,
+    records,
+    task_count,
+    unread_note,
+)
 from penstock.imports.imported import UNKNOWN_LOAD, Flow, Found, Imported, Names, assemble, plain_name
 from penstock.imports.traffic import fit_flows
 from penstock.model.fields import Faults, Fields
@@ -55,6 +65,7 @@ class _Answers:
     job: Fields
     vertices: Mapping[str, Fields]
     metrics: Mapping[str, Mapping[str, float | None]]
+    unread: Sequence[str]
 
 
 def vertices_of(job: object) -> list[tuple[str, int]]:
@@ -113,6 +124,7 @@ def read_flink(documents: Mapping[str, object], *, unknown_load: float = UNKNOWN
         )
     if odd := sorted({way for _, _, way in links if _GROUPINGS.get(way) is None or way == "RESCALE"}):
         notes.append(f"streams of {', '.join(odd)[:100]} are taken for shuffle")
+    notes += unread_note(answers.unread)
     name = answers.job.text("name", "flink")
     return assemble(plain_name(name), found, _flows(links, measured, names, tasks), notes, unknown_load)
 
@@ -122,9 +134,13 @@ def _sorted_out(documents: Mapping[str, object], faults: Faults) -> _Answers:
     jobs: list[Fields] = []
     vertices: dict[str, Fields] = {}
     metrics: dict[str, dict[str, float | None]] = {}
+    unread: list[str] = []
     for name, document in documents.items():
         if isinstance(document, list):
-            if whose := _VERTEX.findall(name):
+            whose = _VERTEX.findall(name)
+            if not whose:
+                unread.append(name)
+            else:
                 found = metrics.setdefault(whose[-1], {})
                 for i, value in enumerate(document):
                     entry = record(value, f"{name}[{i}]", faults)
@@ -132,17 +148,14 @@ def _sorted_out(documents: Mapping[str, object], faults: Faults) -> _Answers:
                     if identifier.partition(".")[2] in _READ:  # others may be text
                         found[identifier] = amount(entry, "value")
             continue
-        fields = record(document, name, faults)
+        fields = Fields(document if isinstance(document, dict) else {}, name, faults)
         if "jid" in fields.values and "vertices" in fields.values:
             jobs.append(fields)
         elif "subtasks" in fields.values and "id" in fields.values:
             vertices[fields.text("id")] = fields
-    if len(jobs) != 1:
-        raise_faults(faults)
-        shown = ", ".join(fields.where for fields in jobs) or "none"
-        msg = f"give one answer of /jobs/ID, and those of its vertices; found: {shown}"
-        raise InvalidInput(msg)
-    return _Answers(jobs[0], vertices, metrics)
+        elif not {"jobs", "plan"} & fields.values.keys():  # lists of jobs and plans come with these, and are not needed
+            unread.append(name)
+    return _Answers(one_answer(jobs, "/jobs/ID, and those of its vertices", unread), vertices, metrics, unread)
 
 
 def _measured(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
-from penstock.imports.figures import amount, evenly, raise_faults, record, records, task_count
+from penstock.imports.figures import amount, evenly, one_answer, raise_faults, record, records, task_count, unread_note
 from penstock.imports.imported import UNKNOWN_LOAD, Flow, Found, Imported, Names, assemble, plain_name
 from penstock.model.fields import Faults, Fields
 from penstock.model.topology import TASKS_MAX
@@ -59,7 +59,7 @@ def read_storm(
 ) -> Imported:
     """The topology that these answers show, named by where they came from; InvalidInput with every fault."""
     faults = Faults()
-    topology, components, visualization = _sorted_out(documents, faults)
+    topology, components, visualization, unread = _sorted_out(documents, faults)
     seconds = _seconds(topology)
     found = [
         component
@@ -83,29 +83,31 @@ def read_storm(
         "groupings are the visualization's, which shows a global one as fields; a custom one is taken for shuffle"
         if visualization
         else "no visualization was given, which alone tells groupings: every stream is taken for shuffle",
+        *unread_note(unread),
     )
     return assemble(plain_name(topology.text("name", "storm")), operators, flows, notes, unknown_load)
 
 
-def _sorted_out(documents: Mapping[str, object], faults: Faults) -> tuple[Fields, dict[str, Fields], list[Fields]]:
-    """Which answer is which, by its keys."""
+def _sorted_out(
+    documents: Mapping[str, object], faults: Faults
+) -> tuple[Fields, dict[str, Fields], list[Fields], list[str]]:
+    """Which answer is which, by its keys: the topology, its components, visualizations, and what is none of these."""
     topologies: list[Fields] = []
     components: dict[str, Fields] = {}
     visualization: list[Fields] = []
+    unread: list[str] = []
     for name, document in documents.items():
-        fields = record(document, name, faults)
+        fields = Fields(document if isinstance(document, dict) else {}, name, faults)
         if "componentType" in fields.values:
             components[fields.text("id")] = fields
         elif "spouts" in fields.values and "uptimeSeconds" in fields.values:
             topologies.append(fields)
         elif fields.values and all(isinstance(v, dict) and ":inputs" in v for v in fields.values.values()):
             visualization.append(fields)
-    if len(topologies) != 1:
-        raise_faults(faults)
-        found = ", ".join(fields.where for fields in topologies) or "none"
-        msg = f"give one answer of /api/v1/topology/ID and those of its components; found: {found}"
-        raise InvalidInput(msg)
-    return topologies[0], components, visualization
+        else:
+            unread.append(name)
+    topology = one_answer(topologies, "/api/v1/topology/ID, and those of its components", unread)
+    return topology, components, visualization, unread
 
 
 def _seconds(topology: Fields) -> float:
