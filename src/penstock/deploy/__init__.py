@@ -9,6 +9,7 @@ from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
+from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
 from penstock.deploy.metrics.recent import window_us
@@ -22,6 +23,7 @@ __all__ = [
     "JobOptions",
     "Replan",
     "build_profile",
+    "import_spark",
     "local_session",
     "logged_job",
     "newest_rows",

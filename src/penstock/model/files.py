@@ -122,6 +122,27 @@ def _constraint_document(constraint: Constraint) -> dict[str, object]:
     return document
 
 
+def topology_document(graph: OperatorGraph) -> dict[str, object]:
+    """The operator graph as the plain value that its file holds."""
+    document: dict[str, object] = {
+        "penstock": FORMAT_VERSION,
+        "name": graph.name,
+        "operators": [asdict(operator) for operator in graph.operators],
+        "streams": [
+            {"from": stream.source, "to": stream.target, "grouping": stream.grouping, "rate": stream.rate}
+            for stream in graph.streams
+        ],
+    }
+    if graph.constraints:
+        document["constraints"] = [_constraint_document(constraint) for constraint in graph.constraints]
+    return document
+
+
+def write_topology(graph: OperatorGraph, path: str | Path) -> None:
+    """Write a topology file, whole or not at all."""
+    write_text(path, json.dumps(topology_document(graph), indent=1) + "\n")
+
+
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan file, whole or not at all."""
     write_text(path, json.dumps(plan_document(plan), indent=1) + "\n")
