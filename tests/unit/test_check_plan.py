@@ -23,8 +23,8 @@ GRAPH = OperatorGraph(
 BANDWIDTH = 3.0 / BYTES_PER_SECOND_PER_MBPS
 CLUSTER = Cluster(
     (
-        Node("n1", 2.0, memory_mb=150.0, bandwidth_mbps=BANDWIDTH, slots=2),
-        Node("n2", 3.0, memory_mb=200.0, bandwidth_mbps=BANDWIDTH, slots=2),
+        Node("n1", 2.0, memory_mb=150.0, bandwidth_mbps=BANDWIDTH, slots=2, worker_capacity=1.5),
+        Node("n2", 3.0, memory_mb=200.0, bandwidth_mbps=BANDWIDTH, slots=2, worker_capacity=1.5),
         Node("n3", 1.0, slots=1),
     )
 )
@@ -168,7 +168,8 @@ def test_each_constraint_can_hold(constraint: Constraint) -> None:
 
 def test_isomorphic_groups_cut_alike_hold() -> None:
     alike = replace(moved(b_1=Slot("n2", 0)), inter_worker_cost=0.0)
-    assert faults_of(alike, CLUSTER, Replicas((("a/0", "b/0"), ("a/1", "b/1")), isomorphic=True)) == []
+    threads = Cluster(tuple(replace(node, worker_capacity=None) for node in CLUSTER.nodes))
+    assert faults_of(alike, threads, Replicas((("a/0", "b/0"), ("a/1", "b/1")), isomorphic=True)) == []
 
 
 def test_a_dedicated_node_holds_when_the_operator_is_alone_there() -> None:
@@ -190,3 +191,15 @@ def test_a_profile_replaces_what_is_declared() -> None:
     assert "node 'n1' carries load 2.1 but its capacity is 2" in faults
     assert "node 'n1' sends 7 B/s but its bandwidth is 3 B/s" in faults
     assert "the plan states cost 5 but it is 7" in faults
+
+
+def test_a_worker_is_one_thread() -> None:
+    """Two tasks beyond it are a fault, one task alone is not, and a worker without a limit has none."""
+    # Worker 0 of n1 has a/0 (1.0) and b/0 (0.5); b/1 (1.5) is alone in worker 1 of n2.
+    assert faults_of(PLAN, node_with(worker_capacity=1.4)) == [
+        "worker 0 of node 'n1' carries load 1.5 in 2 tasks but one worker carries at most 1.4; "
+        "give these tasks more workers"
+    ]
+    assert faults_of(PLAN, node_with(worker_capacity=None)) == []
+    first, second, *others = CLUSTER.nodes
+    assert faults_of(PLAN, Cluster((first, replace(second, worker_capacity=0.1), *others))) == []

@@ -232,7 +232,14 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_an_overloading_plan_is_refused_unless_asked_for(run: Run, tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
     cluster.write_text(
-        json.dumps({"nodes": [{"name": "big", "capacity": 9, "slots": 1}, {"name": "small", "capacity": 1}]})
+        json.dumps(
+            {
+                "nodes": [
+                    {"name": "big", "capacity": 9, "slots": 1, "worker_capacity": None},
+                    {"name": "small", "capacity": 1},
+                ]
+            }
+        )
     )
     topology = topology_file(tmp_path)
     assert_one_line(run("place", topology, cluster, "--scheduler", "even"), "'even'", "'small'", "capacity is 1")

@@ -28,7 +28,7 @@ from penstock.optimise.meet import keeps, met
 from penstock.optimise.place import SCHEDULERS
 
 GRAPH = OperatorGraph("t", (Operator("a", 4), Operator("b", 4), Operator("c", 2)), (Stream("a", "b"), Stream("b", "c")))
-CLUSTER = Cluster((Node("n1", 8.0, slots=2), Node("n2", 8.0, slots=3)))
+CLUSTER = Cluster((Node("n1", 8.0, slots=2, worker_capacity=None), Node("n2", 8.0, slots=3, worker_capacity=None)))
 PINS = (Pin("a/0", "n1", 1), Pin("a/1", "n2", 0), Pin("a/2", "n2", 2), Pin("c/0", "n2", 2))
 APART = Apart("worker", ("b/0", "b/1", "b/2", "b/3"))
 

@@ -20,8 +20,8 @@ from penstock.optimise.contract import Options
 from penstock.optimise.door import place
 from penstock.optimise.place import SCHEDULERS
 
-GRAPH = OperatorGraph("t", (Operator("a", 2), Operator("b", 2)), (Stream("a", "b"),))
-CLUSTER = Cluster.uniform([(3, 4.0)])
+GRAPH = OperatorGraph("t", (Operator("a", 2, load=0.5), Operator("b", 2, load=0.5)), (Stream("a", "b"),))
+CLUSTER = Cluster.uniform([(3, 2.0)])
 
 
 def cheapest(graph: OperatorGraph, cluster: Cluster) -> float | None:

@@ -86,7 +86,11 @@ def test_appendix_c_schedules_top_trending_topics(seed: int) -> None:
         (Stream("A", "B", rate=a), Stream("B", "C", rate=b), Stream("C", "D", rate=c)),
     )
     capacities = {"1": 6.0, "2": 4.0, "3": 10.0, "4": 6.0, "5": 5.0}
-    cluster = Cluster(tuple(Node(name, size, slots=4 if name == "3" else 2) for name, size in capacities.items()))
+    cluster = Cluster(
+        tuple(
+            Node(name, size, slots=4 if name == "3" else 2, worker_capacity=None) for name, size in capacities.items()
+        )
+    )
     _, _, trace = traced(graph, cluster, seed)
     operator_a, operator_b = tuple(range(1, 6)), tuple(range(6, 15))
     operator_c, operator_d = tuple(range(15, 19)), (19,)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from penstock.cli.options import Format, FormatOption, ProfileOption, TopologyName, resolve_topology
@@ -29,9 +30,9 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> int:
         """Validate a topology, a cluster and a plan, naming every fault."""
-        facts, faults = examine(topology, cluster, plan, profile)
+        facts, faults, advice = examine(topology, cluster, plan, profile)
         if output is Format.json:
-            print_json({**facts, "faults": faults, "sound": not faults})
+            print_json({**facts, "faults": faults, "advice": advice, "sound": not faults})
         else:
             for fault in faults:
                 typer.echo(f"penstock: {fault}", err=True)
@@ -39,17 +40,20 @@ def register(app: typer.Typer) -> None:
                 typer.echo(
                     "sound: " + ", ".join(f"{name.replace('_', ' ')} {_show(value)}" for name, value in facts.items())
                 )
+                for line in advice:
+                    typer.echo(f"advice: {line}")
         return 2 if faults else 0
 
 
 def examine(
     topology: str, cluster_name: str | None, plan: Path | None, profile_path: Path | None
-) -> tuple[dict[str, object], list[str]]:
-    """What there is, and everything that is wrong with it."""
+) -> tuple[dict[str, object], list[str], list[str]]:
+    """What there is, everything that is wrong with it, and what could be better."""
     from penstock.model.files import parse_cluster, read_profile
 
     facts: dict[str, object] = {}
     faults: list[str] = []
+    advice: list[str] = []
     graph: OperatorGraph | None = None
     cluster: Cluster | None = None
     profile: Profile | None = None
@@ -71,7 +75,8 @@ def examine(
         faults += error.faults
     if graph is not None and cluster is not None and not faults:
         faults += _together(graph, cluster, plan, profile, facts)
-    return facts, faults
+        advice += _advice(graph, cluster, profile)
+    return facts, faults, advice
 
 
 def _together(
@@ -80,10 +85,11 @@ def _together(
     from penstock.model.check import check_plan
     from penstock.model.files import read_plan
     from penstock.model.taskgraph import TaskGraph
+    from penstock.optimise.seats import seat_shortfalls
 
     problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
     facts["load"] = float(problem.graph.load.sum())
-    faults = problem.node_name_faults() + problem.shortfalls()
+    faults = problem.node_name_faults() + problem.shortfalls() + seat_shortfalls(problem)
     if graph.constraints and not faults:
         faults += _clash(problem)
     if plan is not None:
@@ -96,6 +102,16 @@ def _together(
         except InvalidInput as error:
             faults += error.faults
     return faults
+
+
+def _advice(graph: OperatorGraph, cluster: Cluster, profile: Profile | None) -> list[str]:
+    """Tasks that are more than any worker of the cluster can do, which hold all others up."""
+    from penstock.model.taskgraph import TaskGraph
+    from penstock.optimise.seats import BOTTLENECK_NOTE, bottleneck_note
+
+    problem = Problem(TaskGraph.expand(graph, profile), cluster)
+    roomiest = np.full(problem.task_count, int(np.argmax(problem.worker_capacity)), dtype=np.int32)
+    return [note.removeprefix(BOTTLENECK_NOTE) for note in bottleneck_note(problem, roomiest)]
 
 
 def _clash(problem: Problem) -> list[str]:

@@ -1,7 +1,8 @@
 """check_plan: the certificate. It believes nothing that a scheduler says and recomputes everything from the inputs.
 
 Every task is placed once, on a node that exists, in a worker that the node has a slot for; no node carries more load
-or memory, sends or receives more than it can; every constraint holds; and every figure that the plan states is true.
+or memory, sends or receives more than it can; no worker's tasks load it beyond its one thread, but for a task that is
+alone; every constraint holds; and every figure that the plan states is true.
 It reads topology and profile for itself (`_read`) and shares no code with `optimise` or with the task graph that the
 optimisers work on, so that a mistake there cannot hide here. What it cannot check is that a lower bound is true: that
 is the scheduler's claim, of which its consistency with the cost is checked.
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
 from penstock.model.constraint_check import constraint_violations
-from penstock.model.plan import Plan
+from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId, tasks_of_operator
 from penstock.model.topology import OperatorGraph
@@ -121,6 +122,26 @@ def resource_faults(
             for verb, amount in (("sends", sent[k]), ("receives", received[k])):
                 if _exceeds(float(amount), limit):
                     yield f"node {node.name!r} {verb} {amount:g} B/s but its bandwidth is {limit:g} B/s"
+    yield from _worker_faults(needs, cluster, plan)
+
+
+def _worker_faults(needs: _Needs, cluster: Cluster, plan: Plan) -> Iterator[str]:
+    """Every worker whose tasks together need more than one thread can do; one task alone cannot be shared out."""
+    limits = {node.name: node.worker_capacity for node in cluster.nodes}
+    for slot, loads in sorted(_by_slot(needs, plan).items()):
+        limit, carried = limits[slot.node], math.fsum(loads)
+        if limit is not None and len(loads) > 1 and _exceeds(carried, limit):
+            yield (
+                f"worker {slot.worker} of node {slot.node!r} carries load {carried:g} in {len(loads)} tasks but one "
+                f"worker carries at most {limit:g}; give these tasks more workers"
+            )
+
+
+def _by_slot(needs: _Needs, plan: Plan) -> dict[Slot, list[float]]:
+    found: dict[Slot, list[float]] = {}
+    for task, load in needs.load.items():
+        found.setdefault(plan.assignment[task], []).append(load)
+    return found
 
 
 def _per_node(needs: dict[str, float], plan: Plan) -> dict[str, float]:

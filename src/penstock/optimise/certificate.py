@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import Infeasible, InvalidInput, PenstockError
 from penstock.model.check import check_plan, resource_faults
 from penstock.model.cluster import Cluster
 from penstock.model.constraint_check import constraint_violations
@@ -25,6 +25,7 @@ from penstock.model.topology import OperatorGraph
 from penstock.optimise.calibrated_costs import known_costs
 from penstock.optimise.contract import Placement, Problem
 from penstock.optimise.objective import max_utilisation, node_cost, worker_cost
+from penstock.optimise.seats import seat_shortfalls
 
 
 class Refusals(Protocol):
@@ -47,6 +48,8 @@ def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | Non
     if faults := problem.node_name_faults():
         raise InvalidInput(faults)
     problem.require_plausible()
+    if faults := seat_shortfalls(problem):
+        raise Infeasible("; ".join(faults))
     return problem
 
 

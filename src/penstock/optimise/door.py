@@ -3,8 +3,9 @@
 The scheduler decides, the door measures its time, computes every figure, and lets nothing out that `check_plan`
 refuses (tests/contract/test_schedulers.py). A plan that overloads a node (even, flink and ols look at slots, not at
 capacity) is an error by default, because it should not be deployed; a comparison asks for it with `allow_overload` and
-shows how full the node would be. Published schedulers stay as published: their placements are changed to meet
-constraints where the caller asks for that, which a job does.
+shows how full the node would be. Published schedulers stay as published: they decide on nodes, whose workers `seats`
+keeps within one thread each, and their placements are changed to meet constraints where the caller asks for that, which
+a job does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from penstock.optimise.fuse.steps.rules import compile_rules
 from penstock.optimise.meet import met
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import find_scheduler
+from penstock.optimise.seats import bottleneck_note, narrowed, seated
 from penstock.optimise.workers import split_by_kway
 
 LIMITS = frozenset({"cpu", "memory", "bandwidth"})
@@ -64,11 +66,14 @@ def place(
     schedule = row.load()
     row.prepare(options)
     began = clock()
-    placement = schedule(problem, options)
+    placement = schedule(narrowed(problem), options)
     worker, notes = placement.worker, placement.notes
     if worker is None:
         worker, capped = split_by_kway(problem, placement.node, options)
         notes += capped
+    if "constraints" not in row.looks_at or not whole.constraints:  # else it has seated the tasks under its rules
+        worker, raised = seated(problem, placement.node, worker, options)
+        notes += raised
     if whole.constraints and "constraints" not in row.looks_at:
         if meet:
             placement, worker, changed = _meeting(problem, placement, worker)
@@ -77,6 +82,7 @@ def place(
             count = len(whole.constraints)
             notes += (f"{scheduler!r} does not look at constraints; that this plan keeps all {count} is luck",)
     seconds = clock() - began
+    notes += bottleneck_note(problem, placement.node)
     plan = make_plan(problem, scheduler, options.seed, seconds, placement, worker, notes, graph.constraints)
     return certify(whole, cluster, plan, profile, SchedulerRefusals(row), allow_overload=allow_overload)
 

@@ -2,8 +2,9 @@
 
 Blocks (tasks that share a worker) get seats, which are the workers of a node. A site (tasks that share a node) stays
 where the scheduler put most of it, as long as rules and limits allow it, and every block keeps its worker where no rule
-forbids that seat. A block that cannot stay takes the seat with the fewest tasks; a site that cannot stay goes to the
-node with which it talks most. Forced sites go first, so that the others see what is left.
+forbids that seat and its worker carries it. A block that cannot stay takes the seat with the fewest tasks among those
+that carry it; a site that cannot stay goes to the node with which it talks most. Forced sites go first, so that the
+others see what is left.
 
 A block with a label in one row finds a seat in any order, because a row has at most one label for each seat of the
 cluster (tests/unit/test_meet.py). Rejected: merging workers pair by pair, which can end with three that clash in turn.
@@ -12,7 +13,8 @@ Where rules overlap the step may fail, and then the certificate refuses the plan
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,6 +85,7 @@ class _Seating:
     limit: Floats  # a node may stay as full as the scheduler left it
     room: Floats
     crowd: Counter[Seat]  # tasks at each seat, with those that want to be there and are not placed yet
+    burden: defaultdict[Seat, float]  # their load
     node_labels: Longs  # (rows, nodes)
     seat_labels: dict[Seat, Longs] = field(default_factory=dict)
 
@@ -94,7 +97,7 @@ class _Seating:
         np.logical_and.at(allowed, rules.site, rules.allowed)
         order = np.argsort(rules.site, kind="stable")
         used, held = (_summed(node, needs, nodes) for needs in (graph.load, graph.memory_mb))
-        return cls(
+        seating = cls(
             problem=problem,
             rules=rules,
             node=node.astype(np.int32),
@@ -107,9 +110,12 @@ class _Seating:
             held=held,
             limit=np.maximum(used, problem.capacity),
             room=np.maximum(held, problem.memory_mb),
-            crowd=Counter(zip(node.tolist(), worker.tolist(), strict=True)),
+            crowd=Counter(),
+            burden=defaultdict(float),
             node_labels=np.full((len(rules.node_label), nodes), -1, dtype=np.int64),
         )
+        seating._seat_count(np.arange(len(node)), 1)
+        return seating
 
     def order(self) -> Longs:
         """Pinned sites, then those that few nodes may hold, then those that keep away from others, then the rest."""
@@ -149,17 +155,30 @@ class _Seating:
         """A seat on the node for each task, block by block; None where a block finds none."""
         found: dict[int, Seat] = {}
         taken: dict[Seat, Longs] = {}
+        joined: Counter[Seat] = Counter()  # tasks and load of this site's blocks that have found a seat
+        loaded: defaultdict[Seat, float] = defaultdict(float)
         for block in dict.fromkeys(self.rules.block[tasks].tolist()):
             own = tasks[self.rules.block[tasks] == block]
             label = self.rules.worker_label[:, own].max(axis=1, initial=-1)
-            seat = self._seat(own, label, k, taken)
+            load = float(self.problem.graph.load[own].sum())
+
+            def carries(seat: Seat, count: int = len(own), load: float = load) -> bool:
+                tasks, burden = self.crowd[seat] + joined[seat], self.burden[seat] + loaded[seat]
+                return tasks + count == 1 or burden + load <= self.problem.worker_capacity[seat[0]]
+
+            seat = self._seat(own, label, k, taken, carries)
             if seat is None:
                 return None
             found[block] = seat
+            joined[seat] += len(own)
+            loaded[seat] += load
             taken[seat] = np.maximum(taken.get(seat, self._labels(seat)), label)
         return [found[block] for block in self.rules.block[tasks].tolist()]
 
-    def _seat(self, own: Longs, label: Longs, k: int, taken: dict[Seat, Longs]) -> Seat | None:
+    def _seat(
+        self, own: Longs, label: Longs, k: int, taken: dict[Seat, Longs], carries: Callable[[Seat], bool]
+    ) -> Seat | None:
+        """A seat that no label forbids; where all of them would carry too much, the first of those all the same."""
         stated = self.problem.cluster.nodes[k].slots
         pin = int(self.rules.pinned[own].max())
         if pin >= 0:
@@ -170,12 +189,10 @@ class _Seating:
             at_home = [(k, first)] if int(self.node[own[0]]) == k and first < (stated or SLOTS_MAX) else []
             wanted = at_home + sorted(((k, w) for w in range(few)), key=lambda seat: (self.crowd[seat], seat))
             if stated is None:  # slots that the cluster does not state are no limit: there is room for one more worker
-                wanted.append((k, 1 + max((w for at, w in self.seat_labels if at == k), default=few - 1)))
-        for seat in wanted:
-            there = taken.get(seat, self._labels(seat))
-            if not ((there >= 0) & (label >= 0) & (there != label)).any():
-                return seat
-        return None
+                known = [w for at, w in (*self.seat_labels, *taken, *self.crowd) if at == k]
+                wanted.append((k, 1 + max(known, default=few - 1)))
+        free = [seat for seat in wanted if not _clash(taken.get(seat, self._labels(seat)), label)]
+        return next((seat for seat in free if carries(seat)), free[0] if free else None)
 
     def _labels(self, seat: Seat) -> Longs:
         return self.seat_labels.get(seat, np.full(len(self.rules.worker_label), -1, dtype=np.int64))
@@ -194,8 +211,18 @@ class _Seating:
         graph, at = self.problem.graph, self.node[tasks]
         np.add.at(self.used, at, sign * graph.load[tasks])
         np.add.at(self.held, at, sign * graph.memory_mb[tasks])
-        for seat in zip(at.tolist(), self.worker[tasks].tolist(), strict=True):
-            self.crowd[seat] += sign
+        self._seat_count(tasks, sign)
+
+    def _seat_count(self, tasks: Longs, sign: int) -> None:
+        load = self.problem.graph.load
+        for t, k, w in zip(tasks.tolist(), self.node[tasks].tolist(), self.worker[tasks].tolist(), strict=True):
+            self.crowd[k, w] += sign
+            self.burden[k, w] += sign * float(load[t])
+
+
+def _clash(one: Longs, other: Longs) -> bool:
+    """Whether two seats' labels forbid to make them one."""
+    return bool(((one >= 0) & (other >= 0) & (one != other)).any())
 
 
 def _summed(place: Ints | Longs, needs: Floats, count: int) -> Floats:

@@ -1,7 +1,8 @@
 """Second level: the tasks of a node are shared out to w = ceil(t / T) workers by k-way partition (paper 000, 4.5).
 
 When the node has fewer slots than that, w is capped at the slots and the plan says so: a worker then holds more than
-T tasks (open point decided). METIS parts above the limit are repaired.
+T tasks (open point decided). METIS parts above the limit are repaired. Loads are not looked at here; where a worker
+would carry more than one thread, `seats` shares the node's tasks out anew.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from penstock.model.taskgraph import Ints
 from penstock.optimise.contract import Options, Problem
-from penstock.optimise.steps.kway import kway, repaired
+from penstock.optimise.steps.kway import kway, repaired, without_gaps
 
 SLOTS_NOTE = "fewer slots than workers: "
 
@@ -53,10 +54,5 @@ def split_by_kway(problem: Problem, node: Ints, options: Options) -> tuple[Ints,
         part = kway(problem.graph, tasks, w, options.seed)
         size_max = max(options.tasks_per_worker, math.ceil(len(tasks) / w))
         part = repaired(problem.graph, tasks, part, ones, [size_max] * w)
-        worker[tasks] = _without_gaps(part)
+        worker[tasks] = without_gaps(part)
     return worker, slots_note(wanting, options.tasks_per_worker)
-
-
-def _without_gaps(part: Ints) -> Ints:
-    """Parts renumbered 0, 1, ... in order of their number: METIS may leave one empty."""
-    return np.unique(part, return_inverse=True)[1].astype(np.int32)

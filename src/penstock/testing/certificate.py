@@ -47,7 +47,7 @@ def certificate_faults(graph: OperatorGraph, cluster: Cluster, plan: Plan) -> li
     lost = [
         f"{task} is on worker {slot.worker} of {slot.node}"
         for task, slot in plan.assignment.items()
-        if slot.node not in nodes or not 0 <= slot.worker < nodes[slot.node].workers_max
+        if slot.node not in nodes or not 0 <= slot.worker < (nodes[slot.node].slots or len(load))
     ]
     if lost:
         return lost
@@ -62,6 +62,13 @@ def _node_faults(
     here = {task for task, slot in plan.assignment.items() if slot.node == node.name}
     if sum(load[task] for task in here) > node.capacity + SLACK:
         yield f"{node.name} carries more load than its {node.capacity:g}"
+    if node.worker_capacity is not None:
+        beside: dict[int, list[float]] = defaultdict(list)
+        for task in here:
+            beside[plan.assignment[task].worker].append(load[task])
+        for worker, loads in beside.items():
+            if len(loads) > 1 and sum(loads) > node.worker_capacity + SLACK:
+                yield f"worker {worker} of {node.name} carries more load than its {node.worker_capacity:g}"
     if node.memory_mb is not None and sum(memory[task] for task in here) > node.memory_mb + SLACK:
         yield f"{node.name} holds more than its {node.memory_mb:g} MB"
     if node.bandwidth_mbps is not None:
@@ -119,6 +126,10 @@ def _fits(
         here = [t for t, at in enumerate(nodes) if at == k]
         if math.fsum(loads[t] for t in here) > node.capacity * (1 + 1e-9):
             return False
+        if node.slots is not None and node.worker_capacity is not None:
+            limit = node.worker_capacity * (1 + 1e-9)
+            if not _packs(sorted((loads[t] for t in here), reverse=True), [[] for _ in range(node.slots)], limit):
+                return False
         if node.memory_mb is not None and math.fsum(memories[t] for t in here) > node.memory_mb * (1 + 1e-9):
             return False
         if node.bandwidth_mbps is not None:
@@ -128,3 +139,20 @@ def _fits(
             if math.fsum(rate for a, b, rate in edges if nodes[b] == k != nodes[a]) > limit:
                 return False
     return True
+
+
+def _packs(loads: Sequence[float], workers: list[list[float]], limit: float) -> bool:
+    """Whether the loads can be shared out so that no worker has two or more beyond the limit: by trying all ways."""
+    if not loads:
+        return True
+    tried: set[tuple[float, ...]] = set()
+    for worker in workers:
+        if tuple(worker) in tried or (worker and math.fsum(worker) + loads[0] > limit):
+            continue
+        tried.add(tuple(worker))
+        worker.append(loads[0])
+        packs = _packs(loads[1:], workers, limit)
+        worker.pop()
+        if packs:
+            return True
+    return False

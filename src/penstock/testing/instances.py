@@ -30,6 +30,7 @@ from penstock.model.topology import Load, Operator, OperatorGraph, Rate, Stream
 
 # Quarters add up exactly, which finds ties and exact fits; other floats find rounding.
 AMOUNTS = st.one_of(st.just(0.0), st.just(1.0), st.integers(1, 12).map(lambda n: n / 4), st.floats(0.01, 3.0))
+WORKER_CAPACITIES = st.sampled_from((1.0, None, 1.5, 0.5))
 TIGHTNESS = st.sampled_from((1.0, 1.05, 1.2, 1.5, 2.0, 4.0))
 
 
@@ -81,8 +82,8 @@ def clusters(
 ) -> Cluster:
     """Heterogeneous nodes whose capacity in all suffices for a graph, or for an amount of load; sometimes by a hair.
 
-    The largest task of a graph fits some node. Slots, racks, memory and bandwidth are limited now and then, the latter
-    two possibly too tightly for any plan; `cpu_only` leaves them out.
+    The largest task of a graph fits some node. Slots, workers, racks, memory and bandwidth are limited now and then,
+    all but racks possibly too tightly for any plan; `cpu_only` leaves memory and bandwidth out.
     """
     tasks = TaskGraph.expand(for_load) if isinstance(for_load, OperatorGraph) else None
     load = float(tasks.load.sum()) if tasks is not None else float(for_load)  # type: ignore[arg-type]
@@ -106,6 +107,7 @@ def clusters(
             bandwidth_mbps=None if bandwidth is None else bandwidth / BYTES_PER_SECOND_PER_MBPS,
             slots=draw(few_slots),
             rack=draw(st.sampled_from(("r1", "r2"))),
+            worker_capacity=draw(WORKER_CAPACITIES),
         )
         for k, (capacity, share) in enumerate(zip(capacities, shares, strict=True))
     ]

@@ -53,7 +53,12 @@ CORNERS = (
 CORNER_CLUSTERS = (
     Cluster((Node("only", 6.0),)),
     Cluster(tuple(Node(f"n{k}", 6.0) for k in range(12))),  # more nodes than tasks
-    Cluster((Node("n1", 7.0, memory_mb=9.0, bandwidth_mbps=1.0, slots=3), Node("n2", 6.0, slots=5, rack="r2"))),
+    Cluster(
+        (
+            Node("n1", 7.0, memory_mb=9.0, bandwidth_mbps=1.0, slots=3, worker_capacity=None),
+            Node("n2", 6.0, slots=5, rack="r2"),
+        )
+    ),
 )
 FEW_NODES = (CORNER_CLUSTERS[2], Cluster(tuple(Node(f"n{k}", 6.0) for k in range(3))))  # all assignments can be tried
 

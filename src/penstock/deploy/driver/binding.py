@@ -32,7 +32,8 @@ from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import place
-from penstock.optimise.stretch import least_stretch, surest_stretch
+from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE
+from penstock.optimise.stretch import fullest, least_stretch, surest_stretch
 from penstock.optimise.workers import SLOTS_NOTE
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker import Deployment
@@ -42,6 +43,10 @@ from penstock.run.transport.links import WorkerPlace
 
 QUICK_SCHEDULER = "ffd"
 MOVED_NOTE = "tasks that read a DataFrame are not where the plan has them: Spark hands a partition to every worker"
+NODES_NOTE = (
+    "executors of one machine count as nodes: workers of one node share memory, and workers of two nodes speak through "
+    "sockets, as they would between machines; transport='ring' shares memory between nodes of one machine too"
+)
 # How far capacities are stretched beyond what is needed by arithmetic, until the tasks also fit node by node.
 STRETCHES = (1.0, 1.05, 1.15, 1.35, 1.75, 2.5, 4.0)
 
@@ -94,21 +99,48 @@ class Bound:
 
     certified: Certified
     deployment: Deployment
+    notes: tuple[str, ...] = ()  # what the job's user should know of it
 
 
-def bind(dataflow: Dataflow, hellos: Sequence[Hello], placing: Placing, job: str, settings: RunSettings) -> Bound:
-    """Where every task runs: hellos are in order of worker, and the dataflow is already `sized` to them."""
-    slots = Slots.of(hellos, placing.node)
+def bind(
+    dataflow: Dataflow,
+    hellos: Sequence[Hello],
+    placing: Placing,
+    job: str,
+    settings: RunSettings,
+    work_ms: float | None = None,
+) -> Bound:
+    """Where every task runs: hellos are in order of worker, and the dataflow is already `sized` to them.
+
+    `work_ms` is what the workers' test of speed takes here; None: their speeds are not compared.
+    """
+    slots = Slots.of(hellos, placing.node, work_ms)
     if placing.plan is None:
         certified = scheduled(dataflow, slots, placing)
     else:
         certified = given(dataflow, slots, placing.plan, placing.profile)
-    places = tuple(
-        WorkerPlace(i, slots.node_of[i], hello.host, hello.port, identity(hello.boot_id, hello.ipc))
-        for i, hello in enumerate(hellos)
-    )
+    places, notes = worker_places(hellos, slots, settings.transport)
     worker_of = {task: slots.worker(slot) for task, slot in certified.plan.assignment.items()}
-    return Bound(certified, Deployment(job, places, worker_of, settings))
+    return Bound(certified, Deployment(job, places, worker_of, settings), notes)
+
+
+def worker_places(
+    hellos: Sequence[Hello], slots: Slots, transport: str
+) -> tuple[tuple[WorkerPlace, ...], tuple[str, ...]]:
+    """Where every worker is and with which others it shares memory, and a note where nodes share a machine.
+
+    With transport "auto" workers of one node share memory and workers of two nodes do not, also where several nodes are
+    executors of one machine: what passes between nodes is what it would be between machines. "ring" shares it wherever
+    that can be.
+    """
+    machines = [identity(hello.boot_id, hello.ipc) for hello in hellos]
+    nodes_of = {machine: {slots.node_of[i] for i, m in enumerate(machines) if m == machine} for machine in machines}
+    by_node = transport == "auto" and any(machine and len(nodes) > 1 for machine, nodes in nodes_of.items())
+    places = tuple(
+        WorkerPlace(i, node, hello.host, hello.port, f"{machine} {node}" if by_node and machine else machine)
+        for i, (hello, machine, node) in enumerate(zip(hellos, machines, slots.node_of, strict=True))
+    )
+    return places, (NODES_NOTE,) if by_node else ()
 
 
 def scheduled(
@@ -187,15 +219,13 @@ def costed(
 ) -> Certified:
     """Places that were decided elsewhere, with every figure computed here; scheduler, seed and notes are the plan's.
 
-    Capacities are stretched until they carry the fullest node: the plan's maker knew how full it would be.
+    Capacities are stretched until they carry the fullest node and worker: the plan's maker knew how full they would be.
     """
     tasks = TaskGraph.expand(graph, profile)
     number = {name: k for k, name in enumerate(slots.counts)}
     placement = Placement(np.array([number[assignment[task].node] for task in tasks.ids], dtype=np.int32))
     worker = np.array([assignment[task].worker for task in tasks.ids], dtype=np.int32)
-    capacity = np.array([node.capacity for node in slots.cluster().nodes])
-    fullest = float((np.bincount(placement.node, tasks.load, minlength=len(number)) / capacity).max())
-    cluster = slots.cluster(max(1.0, fullest))
+    cluster = slots.cluster(max(1.0, fullest(Problem(tasks, slots.cluster()), placement.node, worker)))
     problem = Problem(tasks, cluster, graph.constraints)
     made = make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, plan.constraints)
     return Certified(graph, cluster, certify(graph, cluster, made, profile, JobRefusals(given=True)))
@@ -223,7 +253,8 @@ def _told(notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Pro
 
     More load than cores is told of measured loads alone: declared ones say how tasks compare, and not what they take.
     """
-    kept = tuple(note for note in notes if not note.startswith(SLOTS_NOTE))
+    told = (SLOTS_NOTE, SEATS_NOTE) if profile is not None else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE)
+    kept = tuple(note for note in notes if not note.startswith(told))
     load = 0.0 if profile is None else float(TaskGraph.expand(graph, profile).load.sum())
     if load <= slots.offered:
         return kept
@@ -260,9 +291,11 @@ class Replan:
         return tuple(task for task, slot in self.plan.assignment.items() if self.current.assignment[task] != slot)
 
 
-def replan(dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: Placing) -> Replan:
+def replan(
+    dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: Placing, work_ms: float | None = None
+) -> Replan:
     """A new plan for the workers that a job has; `placing.profile` is what it measured."""
-    slots = Slots.of(hellos, placing.node)
+    slots = Slots.of(hellos, placing.node, work_ms)
     graph = demanding(_graph(dataflow, current.constraints, placing.profile), pins(dataflow, slots))
     followed = costed(graph, current.assignment, slots, placing.profile, current)
     return Replan(followed.plan, scheduled(dataflow, slots, placing, current.constraints).plan)

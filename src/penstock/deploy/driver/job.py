@@ -36,6 +36,7 @@ from penstock.deploy.driver.stage import Action
 from penstock.deploy.driver.standstill import Standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
 from penstock.deploy.line.messages import Hello, encode_deployment
+from penstock.deploy.line.power import work_ms
 from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.recent import Window
@@ -85,6 +86,8 @@ class Job:
         self._cancel_asked = False
         self._working_since = time.monotonic()
         self._deployment: Deployment | None = None
+        self._bound_notes: tuple[str, ...] = ()
+        self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
         ticket = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics, self.name)
         self._exporter: Exporter | None = None
@@ -118,6 +121,7 @@ class Job:
         """What a user should know, a sentence each: about the start, and about rows that were late so far."""
         return (
             *self._order.notes,
+            *self._bound_notes,
             *self._log.notes,
             *time_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000),
         )
@@ -227,7 +231,7 @@ class Job:
         find_scheduler(scheduler or given.scheduler)
         per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
         placing = given.again(self.profile(), per_worker, scheduler, seed, theta)
-        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing)
+        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing, self._work_ms)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU microseconds, tuples and bytes of each task since the start."""
@@ -353,8 +357,8 @@ class Job:
         if faults := faults + unseen_faults(self._probes, hellos):
             raise UnfitSession(faults)
         dataflow = sized(self._order.dataflow, len(hellos))
-        bound = bind(dataflow, hellos, self._order.placing, self.id, self._order.settings)
-        self._deployment, self.plan = bound.deployment, bound.certified.plan
+        bound = bind(dataflow, hellos, self._order.placing, self.id, self._order.settings, self._work_ms)
+        self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
         self.workers = tuple(hellos)
         if self._status == "starting":  # it may have been stopped meanwhile
             self._status = "running"

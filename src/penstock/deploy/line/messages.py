@@ -9,6 +9,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # "secret" in their names in event logs.
 TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
+CORES_MAX = 65_536.0
+WORK_MS_MAX = 60_000.0
 _NAME_LENGTH = struct.Struct("<H")
 
 
@@ -46,9 +49,17 @@ class Hello:
     memory_mb: float  # available on the machine
     attempt: int = 0  # Spark's number of the task's attempt: greater for each that it starts
     unseen: Sequence[int] = ()  # numbers of the files (`reachable`) that this worker should see and does not
+    cores: float = CORES_MAX  # that the executor's processes may use
+    work_ms: float = 0.0  # CPU time of the test of speed (`power`); 0: not told
 
     def __post_init__(self) -> None:
+        """ValueError for amounts that no machine has: plans would be made of them."""
         object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made a list of it
+        for name, least, most in (("cores", 0.0, CORES_MAX), ("work_ms", -1.0, WORK_MS_MAX), ("memory_mb", -1.0, inf)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least < value <= most:
+                msg = f"{name} is {value!r}; it must be a number above {max(least, 0.0):g} and at most {most:g}"
+                raise ValueError(msg)
 
     @property
     def process(self) -> str:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
+from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.worker.control import SCHEME, DriverLine
 from penstock.deploy.worker.pulled import InputLost, PulledInput
@@ -209,6 +210,8 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> 
         memory_mb=available_memory_mb(),
         attempt=attempt,
         unseen=unseen(call.probes),
+        cores=usable_cores(),
+        work_ms=work_ms(),
     )
 
 

@@ -32,6 +32,8 @@ from penstock.optimise.fuse.steps.workers import keeps_rules, numbers_on_nodes, 
 from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.search import annealed
+from penstock.optimise.search.seatable import seatable
+from penstock.optimise.seats import crowded, seated
 from penstock.optimise.workers import split_by_kway
 
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
@@ -67,11 +69,14 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
     graph = site_graph(problem, rules, stream_cost)
     theta = SEARCH_THETA if options.theta is None else options.theta
-    case = Case(problem, FuseOptions(seed=options.seed, theta=theta, stream_cost=stream_cost), given=graph)
-    plain = Problem(problem.graph, problem.cluster)
+    # A "worker" of this case is a node, which has more than one thread.
+    case = Case(
+        _nodes_alone(problem), FuseOptions(seed=options.seed, theta=theta, stream_cost=stream_cost), given=graph
+    )
+    plain, brief = Problem(problem.graph, problem.cluster), replace(options, theta=theta, settings={})
     found = annealed.others(plain, options, theta)
     with suppress(UserError):
-        found.append(annealed.find(plain, replace(options, theta=theta, settings={})).node)
+        found.append(seatable(plain, brief, annealed.find(plain, brief)).node)
     reason = "every plan that keeps the constraints exceeds a node's bandwidth"
     holding = _holding(problem, rules, graph, _with_met(problem, rules, found, options))
     found = [_refined(case, graph, holding[0], Deadline.after(theta))] if holding else []
@@ -82,6 +87,12 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
         except NoPlanFound as refused:
             reason = str(refused)
     return _holding(problem, rules, graph, [*holding, *_with_met(problem, rules, found, options)]), reason
+
+
+def _nodes_alone(problem: Problem) -> Problem:
+    """The problem without what its workers can carry."""
+    nodes = tuple(replace(node, worker_capacity=None) for node in problem.cluster.nodes)
+    return replace(problem, cluster=replace(problem.cluster, nodes=nodes))
 
 
 def _with_met(problem: Problem, rules: Rules, found: list[Ints], options: Options) -> list[Ints]:
@@ -210,15 +221,21 @@ def _seated(
 
 
 def _workers(problem: Problem, rules: Rules, node: Ints, options: Options) -> tuple[Ints, tuple[str, ...]]:
-    """Workers by k-way split, mended where a rule forbids a seat; by merging under the rules where that fails.
+    """Workers by k-way split, mended where rule or load forbids a seat; by merging under the rules where that fails.
 
     Merging also keeps isomorphic replicas alike, but it takes minutes for hundreds of tasks.
     """
     split, notes = split_by_kway(problem, node, options)
+    split, raised = seated(problem, node, split, options)
     after, worker = met(problem, rules, node, split)
-    if (after == node).all() and keeps(rules, node, worker):
-        return worker, notes
-    return workers_under_rules(problem, rules, node, options)
+    if (after == node).all() and keeps(rules, node, worker) and not len(crowded(problem, node, worker)):
+        return worker, notes + raised
+    worker, notes = workers_under_rules(problem, rules, node, options)
+    if len(full := crowded(problem, node, worker)):
+        names = problem.cluster.nodes[int(full[0])].name
+        msg = f"the tasks of node {names!r} fit no workers that keep the constraints, each a thread of its own"
+        raise NoPlanFound(msg)
+    return worker, notes
 
 
 def workers_under_rules(problem: Problem, rules: Rules, node: Ints, options: Options) -> tuple[Ints, tuple[str, ...]]:
@@ -227,13 +244,15 @@ def workers_under_rules(problem: Problem, rules: Rules, node: Ints, options: Opt
     place = np.zeros(graph.count, dtype=np.int32)
     place[graph.vertex_of] = node
     tasks = np.bincount(graph.vertex_of, minlength=graph.count)
+    load = np.bincount(graph.vertex_of, problem.graph.load, minlength=graph.count)
     part = np.arange(graph.count, dtype=np.int64)
 
     def accept(after: Longs, _: list[tuple[int, int]]) -> Schedule | None:
         host = place[np.unique(after, return_index=True)[1]]
         blocks, held = np.bincount(after), np.bincount(after, tasks)
-        few = ((blocks == 1) | (held <= options.tasks_per_worker)).all()
-        return Schedule(host, 0.0) if few and (host[after] == place).all() else None
+        few = (blocks == 1) | (held <= options.tasks_per_worker)
+        light = (blocks == 1) | (np.bincount(after, load) <= problem.worker_capacity[host])
+        return Schedule(host, 0.0) if few.all() and light.all() and (host[after] == place).all() else None
 
     part, scheduled = greedily_merged(graph, part, Schedule(place, 0.0), accept)
     names = [k.name for k in problem.cluster.nodes]

@@ -1,11 +1,14 @@
 """`exact`: the proven optimum where time allows, and otherwise a plan with a true lower bound.
 
 The search is `exact/solver.py`; many tasks begin from the plan of the annealed search, constraints go to `constrained`.
+Both know nodes and not workers; `seatable` goes on where a node's slots cannot take its tasks, the bound stays true.
 A bound is reported as it was computed and is not lifted to the cost (tests/unit/test_exact_proofs.py). What was
 measured and what was rejected is in docs/decisions/0003-exact-placement.md.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from penstock.errors import UserError
 from penstock.model.taskgraph import Ints
@@ -13,12 +16,14 @@ from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.exact.solver import solve
 from penstock.optimise.place import constrained
 from penstock.optimise.search import annealed
+from penstock.optimise.search.seatable import seatable
 
 THETA_DEFAULT = 60.0
 WARM_TASKS_MIN = 65  # from here on the annealed search finds better plans than short annealing
 WARM_SHARE = 0.3  # of theta
 WARM_SECONDS = 0.3  # the annealed search answers no sooner, and not before it has seen
 WARM_TASKS_PER_SECOND = 2_000
+SEATS_THETA = 1.0  # where the cheapest placement's tasks do not fit their nodes' workers
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
@@ -27,7 +32,8 @@ def schedule(problem: Problem, options: Options) -> Placement:
     if problem.constraints:
         return constrained.prove(problem, options, theta)
     deadline = Deadline.after(theta)
-    return solve(problem, deadline, options.seed, _warm_start(problem, options, theta))
+    found = solve(problem, deadline, options.seed, _warm_start(problem, options, theta))
+    return seatable(problem, replace(options, theta=min(SEATS_THETA, theta), settings={}), found)
 
 
 def _warm_start(problem: Problem, options: Options, theta: float) -> Ints | None:

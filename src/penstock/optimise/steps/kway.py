@@ -104,3 +104,8 @@ def repaired(
         filled[crowded] -= own[task]
         filled[target] += own[task]
         part[task] = target
+
+
+def without_gaps(part: Ints) -> Ints:
+    """Parts renumbered 0, 1, ... in order of their number: METIS may leave one empty."""
+    return np.unique(part, return_inverse=True)[1].astype(np.int32)
