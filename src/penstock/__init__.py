@@ -63,6 +63,7 @@ from penstock.optimise.contract import Options
 from penstock.optimise.door import compare, place
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse
+from penstock.optimise.joint import Joint, place_together
 from penstock.run.columns.kernels import Row
 from penstock.run.operators.state.process import Stateful
 
@@ -93,6 +94,7 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobFailed",
+    "Joint",
     "KeyedStream",
     "NoPlanFound",
     "NoSuchOperator",
@@ -128,6 +130,7 @@ __all__ = [
     "on_tag",
     "parse_cluster",
     "place",
+    "place_together",
     "read_cluster",
     "read_constraints",
     "read_plan",

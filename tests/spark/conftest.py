@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.deploy import local_session
 
+ZONE = "ZONE=a"  # a tag of every node: an attribute of its executor
 MASTERS = ("local[8]", "local-cluster[2,2,1024]")
 
 
@@ -29,7 +30,7 @@ def spark(request: pytest.FixtureRequest, own_temporary_folder: None) -> Iterato
     # queries fill.
     session = local_session(
         request.param,
-        config={"spark.default.parallelism": "4"},
+        config={"spark.default.parallelism": "4", "spark.executorEnv.SPARK_EXECUTOR_ATTRIBUTE_ZONE": ZONE[5:]},
         java_options="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     )
     yield session

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import penstock as ps
 from penstock.deploy import JobOptions
+from penstock.deploy.driver import binding
+from penstock.deploy.driver.slots import Slots, common_tags
+from penstock.deploy.line.messages import Hello
+from penstock.deploy.worker.node_tags import node_tags
 from penstock.errors import Infeasible, InvalidInput
 from penstock.model.constraint_check import constraint_violations
 from penstock.model.constraints import Apart, Dedicated, Replicas, Resource, Together
+from penstock.model.plan import Plan
 
 
 def words(tasks: int = 2) -> tuple[ps.Topology, ps.DataStream, ps.DataStream]:
@@ -139,3 +146,51 @@ def test_tags_stand_for_the_nodes_that_have_them() -> None:
     assert [f for f in ps.check_plan(graph, cluster, elsewhere) if "lacks one of the tags gpu, fast" in f]
     with pytest.raises(InvalidInput, match=r"constraint 0 \(resource\) needs tag 'gpu' and 'fast', .* tags are 'gpu'"):
         ps.place(graph, ps.Cluster(nodes[:2]))
+
+
+def test_tags_of_a_node_are_what_spark_tells_of_every_executor_there() -> None:
+    environment = {"SPARK_EXECUTOR_ATTRIBUTE_ZONE": "a", "SPARK_EXECUTOR_ATTRIBUTE_": "x", "HOME": "/", "ZONE": "b"}
+    assert node_tags(["gpu"], environment) == ("ZONE=a", "gpu")
+    assert node_tags([], {"SPARK_EXECUTOR_ATTRIBUTE_LONG": "x" * 300, "SPARK_EXECUTOR_ATTRIBUTE_ODD": "\n"}) == ()
+    assert len(node_tags([f"r{i}" for i in range(999)], {})) == 64
+
+    def hello(worker: int, *tags: str) -> Hello:
+        return Hello(worker, 3, "e", "h", 1, 2, 3, "boot", "ipc", "3", "1", 8000.0, tags=tags)
+
+    workers = [hello(0, "a", "b"), hello(1, "b", "c"), hello(2, "c")]
+    assert common_tags(workers, ["n1", "n1", "n2"]) == {"n1": ("b",), "n2": ("c",)}
+
+
+def test_constraints_come_from_a_file_of_their_own_a_topology_or_a_plan(tmp_path: Path) -> None:
+    stated = [
+        {"type": "resource", "operator": "a", "tags": ["gpu"]},
+        {"type": "resource", "operator": "a", "nodes": ["n1"], "tags": ["gpu"]},
+        {"type": "separate-nodes", "operators": ["a", "b"]},
+    ]
+    wanted = (Resource("a", (), ("gpu",)), Resource("a", ("n1",), ("gpu",)), Apart("node", ("a", "b")))
+    path = tmp_path / "given.json"
+    for others in ({}, {"name": "t", "operators": [{"name": "a"}], "streams": []}):
+        path.write_text(json.dumps({"penstock": 1, **others, "constraints": stated}))
+        assert ps.read_constraints(path) == wanted
+    plan = Plan("x", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, {"a/0": ps.Slot("n1", 0)}, constraints=wanted)
+    ps.write_plan(plan, path)
+    assert ps.read_constraints(path) == ps.read_plan(path).constraints == wanted
+    path.write_text(json.dumps({"penstock": 1, "operators": []}))
+    with pytest.raises(InvalidInput, match="constraints: is missing"):
+        ps.read_constraints(path)
+    path.write_text(json.dumps({"constraints": [{"type": "resource", "operator": "a"}]}))
+    with pytest.raises(InvalidInput, match=r"constraints\[0\].nodes: is missing"):
+        ps.read_constraints(path)
+
+
+def test_a_given_plan_is_matched_to_nodes_by_their_tags() -> None:
+    top, _, _ = words(tasks=1)
+    flow = replace(top.build(), constraints=(ps.on_tag("counts", "gpu"),))
+    places = {"lines/0": ps.Slot("x", 0), "words/0": ps.Slot("x", 0), "counts/0": ps.Slot("y", 0)}
+    plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 2, 1.0, places)
+    tagged = Slots(("n1", "n2"), tags_of={"n1": ("gpu",)})
+    assert binding.given(flow, tagged, plan, None).plan.assignment["counts/0"].node == "n1"
+    with pytest.raises(
+        InvalidInput, match=r"allows it only on a node with tag 'gpu'; .*, of which no choice keeps that"
+    ):
+        binding.given(flow, Slots(("n1", "n2")), plan, None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from mutation_kit import damaged
 
+from mutation_kit import damaged
 from penstock.errors import InvalidInput
 from penstock.imports import Imported, import_flink
 from penstock.imports.flink import metric_names, read_flink, running_job

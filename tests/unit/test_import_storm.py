@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from mutation_kit import damaged
 
+from mutation_kit import damaged
 from penstock.errors import InvalidInput
 from penstock.imports import import_storm
 from penstock.imports.responses import read_answers

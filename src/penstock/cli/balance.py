@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import JobOption, TopologyOption, require_picture
+from penstock.cli.options import JobOption, TopologyOption, require_picture, topology_name
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         from penstock.observe.balance_picture import draw_region, region_histories
 
         require_picture(out)
-        rows, note = read_job_table(folder, "balance", job, topology)
+        rows, note = read_job_table(folder, "balance", job, topology_name(topology))
         histories = region_histories(rows)
         if note:
             typer.echo(f"note: {note}", err=True)

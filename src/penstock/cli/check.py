@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from penstock.cli.options import Format, FormatOption, ProfileOption, TopologyName, resolve_topology
+from penstock.cli.options import Format, FormatOption, ProfileOption, TopologyName, resolve_measured
 from penstock.cli.show import number, print_json
 from penstock.errors import InvalidInput
 from penstock.model.cluster import Cluster
@@ -49,7 +49,7 @@ def examine(
     topology: str, cluster_name: str | None, plan: Path | None, profile_path: Path | None
 ) -> tuple[dict[str, object], list[str], list[str]]:
     """What there is, everything that is wrong with it, and what could be better."""
-    from penstock.model.files import parse_cluster, read_profile
+    from penstock.model.files import parse_cluster
 
     facts: dict[str, object] = {}
     faults: list[str] = []
@@ -61,10 +61,9 @@ def examine(
         msg = "--plan needs a CLUSTER to be certified on"
         raise InvalidInput(msg)
     try:
-        graph = resolve_topology(topology)
+        graph, profile = resolve_measured(topology, profile_path)
         facts |= {"topology": graph.name, "operators": len(graph.operators), "tasks": graph.task_count}
         facts |= {"streams": len(graph.streams), "constraints": len(graph.constraints)}
-        profile = read_profile(profile_path, graph) if profile_path is not None else None
     except InvalidInput as error:
         faults += error.faults
     try:

@@ -17,7 +17,7 @@ from penstock.cli.options import (
     ThetaOption,
     TopologyName,
     require_picture,
-    resolve_topology,
+    resolve_measured,
     scheduler_options,
 )
 from penstock.cli.show import above_optimum, console, number, print_json, progress_bar, rows_table
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Compare schedulers on TOPOLOGY and CLUSTER."""
-        from penstock.model.files import parse_cluster, plan_document, read_profile
+        from penstock.model.files import parse_cluster, plan_document
         from penstock.optimise.door import compare as decide
         from penstock.optimise.place import REGISTRY
 
@@ -53,8 +53,7 @@ def register(app: typer.Typer) -> None:
             names, refused = list(dict.fromkeys(name.strip() for name in schedulers.split(","))), []
             for name in names:
                 REGISTRY.find(name)
-        graph, nodes = resolve_topology(topology), parse_cluster(cluster)
-        measured = read_profile(profile, graph) if profile is not None else None
+        (graph, measured), nodes = resolve_measured(topology, profile), parse_cluster(cluster)
         options = scheduler_options(theta, tasks_per_worker, seed, None)
         require_picture(plot)
         with progress_bar("comparing") as show:

@@ -17,7 +17,7 @@ from penstock.cli.options import (
     TopologyName,
     real,
     require_document,
-    resolve_topology,
+    resolve_measured,
 )
 from penstock.cli.show import show_plan
 
@@ -65,13 +65,12 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Fuse the tasks of TOPOLOGY into workers on CLUSTER and print the plan."""
-        from penstock.model.files import parse_cluster, read_profile
+        from penstock.model.files import parse_cluster
         from penstock.optimise.fuse.contract import FuseOptions
         from penstock.optimise.fuse.door import fuse as decide
 
         require_document(out)
-        graph, nodes = resolve_topology(topology), parse_cluster(cluster)
-        measured = read_profile(profile, graph) if profile is not None else None
+        (graph, measured), nodes = resolve_measured(topology, profile), parse_cluster(cluster)
         options = FuseOptions(seed, theta, balance, None, threshold, cut, stream_cost=stream_cost)
         plan = decide(graph, nodes, method, profile=measured, options=options)
         show_plan(plan, as_json=output is Format.json, out=out)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.model.topology import OperatorGraph
+from penstock.model.topology import OperatorGraph, Placeable
 from penstock.optimise.contract import Options
 
+if TYPE_CHECKING:
+    from penstock.model.profile import Profile
+
+MASTER_OF_PROGRAMS = "local[2]"  # of a program whose topology reads a DataFrame, where nothing is run
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 
 
@@ -42,18 +47,39 @@ def _whole(text: str | int) -> int:
 
 
 TopologyName = Annotated[
-    str, typer.Argument(metavar="TOPOLOGY", help="A file, or a name that `penstock topologies` lists.")
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY", help="A file, a name that `penstock topologies` lists, or file.py:name of a program."
+    ),
+]
+TopologyNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPOLOGY",
+        default_factory=list,
+        help="Files, names that `penstock topologies` lists, or file.py:name; several share the cluster.",
+    ),
 ]
 ClusterName = Annotated[str, typer.Argument(metavar="CLUSTER", help="A file, or a shorthand such as 3x6,3x4,4x2.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table for people or one JSON document.")]
 ProfileOption = Annotated[
     Path | None, typer.Option("--profile", help="Measured loads and rates to use instead of declared ones.")
 ]
+ProfilesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--profile",
+        help="Measured loads and rates to use instead of declared ones; of several topologies, one each in order.",
+    ),
+]
 JobOption = Annotated[
     str | None, typer.Option("--job", metavar="ID", help="Which job, where the folder holds several; the latest else.")
 ]
 TopologyOption = Annotated[
-    str | None, typer.Option("--topology", metavar="NAME", help="Whose jobs, where the folder holds several's.")
+    str | None,
+    typer.Option(
+        "--topology", metavar="NAME", help="Whose jobs, where the folder holds several's: a name, or file.py:name."
+    ),
 ]
 ThetaOption = Annotated[
     float | None,
@@ -97,15 +123,51 @@ SetOption = Annotated[
 ]
 
 
-def resolve_topology(name: str) -> OperatorGraph:
-    """A built-in topology, or the file of that name."""
+def resolve_topology(name: str, named: Iterable[str] = ()) -> OperatorGraph:
+    """A built-in topology, the file of that name, or the one that a program makes; `named` as in `graph_of`."""
     from penstock.apps import find_topology
     from penstock.model.files import read_topology
 
+    if _is_program(name):
+        return _from_program(name)[1].placeable(named).validated()
     path = Path(name)
     if name and (path.suffix or path.exists()):
         return read_topology(path)
     return find_topology(name).validated()
+
+
+def resolve_measured(name: str, profile: Path | None) -> tuple[OperatorGraph, Profile | None]:
+    """A topology and its profile, where there is one."""
+    from penstock.model.files import read_profile
+
+    if profile is None:
+        return resolve_topology(name), None
+    # What reads a DataFrame has as many tasks as were measured.
+    graph = resolve_topology(name, read_profile(profile).tasks if _is_program(name) else ())
+    return graph, read_profile(profile, graph)
+
+
+def topology_name(given: str | None) -> str | None:
+    """The name under which a topology's jobs are logged, given that name or the program that makes it."""
+    return _from_program(given)[0] if given is not None and _is_program(given) else given
+
+
+def _is_program(name: str) -> bool:
+    path, _, _ = name.rpartition(":")
+    return path.endswith(".py") or name.endswith(".py")
+
+
+def _from_program(name: str) -> tuple[str, Placeable]:
+    """The topology that the program makes, after its name; a Spark session that it asks for is one of ours."""
+    from penstock.apps.runnable import find_runnable
+    from penstock.deploy import session_on_demand
+
+    if name.endswith(".py"):
+        msg = f"{name!r} is a program; name the topology in it, or the function that makes it: {name}:NAME"
+        raise InvalidInput(msg)
+    with session_on_demand(MASTER_OF_PROGRAMS):
+        found = find_runnable(name)
+    return found.name, found
 
 
 def scheduler_options(theta: float | None, tasks_per_worker: int, seed: int, settings: list[str] | None) -> Options:
@@ -155,4 +217,16 @@ def require_place(path: Path | None) -> None:
         raise InvalidInput(msg)
     if path.is_dir():
         msg = f"cannot write {path}: it is a folder; name a file in it"
+        raise InvalidInput(msg)
+
+
+def require_folder(path: Path | None) -> None:
+    """Refuse a folder that cannot be made, or is a file, before any work is done."""
+    if path is None:
+        return
+    if path.exists() and not path.is_dir():
+        msg = f"cannot write to {path}: it is a file; name a folder"
+        raise InvalidInput(msg)
+    if not path.parent.is_dir():
+        msg = f"cannot write to {path}: there is no folder {path.parent}; make it first, or name another"
         raise InvalidInput(msg)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document
+from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document, topology_name
 from penstock.cli.show import console, number, print_json, rows_table
 
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
         require_document(out)
         window = None if last is None else _seconds(last)
-        chosen, note = logged_job(folder, job, topology)
+        chosen, note = logged_job(folder, job, topology_name(topology))
         if note:
             typer.echo(f"note: {note}", err=True)
         measured = build_profile(local_session("local[2]"), folder, chosen.id, window=window, busy=busy)

@@ -68,9 +68,12 @@ class KeyedStream:
         on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """Rows per key, in a column `count`."""
-        return self._aggregated("count", {"count": "count(*)"}, window, emit, on_late, name, tasks)
+        made = self._aggregated("count", {"count": "count(*)"}, window, emit, on_late, name, tasks)
+        return made.declared(load, memory_mb)
 
     def aggregate(
         self,
@@ -80,6 +83,8 @@ class KeyedStream:
         on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
         **columns: str,
     ) -> DataStream:
         """Aggregates per key, in Spark SQL: `total="sum(price * 2)", bidders="count(distinct bidder)"`.
@@ -93,10 +98,17 @@ class KeyedStream:
         if unnamed:
             msg = f"{who} got {unnamed[0]!r} without a name; write total={unnamed[0]!r}"
             raise InvalidInput(msg)
+        if texts := [what for what, given in (("load", load), ("memory_mb", memory_mb)) if isinstance(given, str)]:
+            msg = (
+                f"{who}: {texts[0]}= says what each task takes, as a number; call the column otherwise, and rename it "
+                "afterwards"
+            )
+            raise InvalidInput(msg)
         if not columns:
             msg = f"{who} computes nothing; write for example total='sum(fare)'"
             raise InvalidInput(msg)
-        return self._aggregated("aggregate", columns, window, emit, on_late, name, tasks)
+        made = self._aggregated("aggregate", columns, window, emit, on_late, name, tasks)
+        return made.declared(load, memory_mb)
 
     def reduce(
         self,
@@ -107,11 +119,14 @@ class KeyedStream:
         on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """One row per key: `function(so_far, row)` gives a row of the same schema with the same keys."""
         require_callable(function, f"reduce of {self.stream.operator!r}", "a function of two rows")
         fold = partial(_reduce_fold, self.keys, function)
-        return self._folded("reduce", fold, None, window, emit, on_late, name, tasks)
+        made = self._folded("reduce", fold, None, window, emit, on_late, name, tasks)
+        return made.declared(load, memory_mb)
 
     def top(
         self,
@@ -122,10 +137,14 @@ class KeyedStream:
         emit: Emit | None = None,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """The best rows of each task's share of the keys; the newest row of a key counts. A second `top` merges."""
         keyed = replace(self.stream, keys=self.keys, grouping=self._grouping())
-        return keyed.top(count, by, ascending=ascending, emit=emit, name=name, tasks=tasks)
+        return keyed.top(
+            count, by, ascending=ascending, emit=emit, name=name, tasks=tasks, load=load, memory_mb=memory_mb
+        )
 
     def top_per_key(
         self,
@@ -136,6 +155,8 @@ class KeyedStream:
         window: Window | None = None,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """The best rows of each key: of each window, where there are windows, else of the whole stream at its end.
 
@@ -151,11 +172,12 @@ class KeyedStream:
         require_rankable(self.stream.schema, count, by, who)
         fold = partial(TopFold, keys=self.keys, count=count, by=by, descending=not ascending)
         if self.stream.windowed and window is None:
-            return self._top_of_windows(fold(self.stream.schema).ranking, name, tasks)
+            return self._top_of_windows(fold(self.stream.schema).ranking, name, tasks).declared(load, memory_mb)
         if window is None and not self.stream.bounded:
             msg = f"{who} never ends, because its source does not; give window=ps.tumbling(size)"
             raise InvalidInput(msg)
-        return self._folded("top_per_key", fold, None, window, None, SIDE, name, tasks, keep_keys=False)
+        made = self._folded("top_per_key", fold, None, window, None, SIDE, name, tasks, keep_keys=False)
+        return made.declared(load, memory_mb)
 
     def _top_of_windows(self, ranking: KeyedRanking, name: str | None, tasks: int) -> DataStream:
         """Of rows that are results of windows: a ranking for each window."""
@@ -172,6 +194,8 @@ class KeyedStream:
         ordered: bool | None = None,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """A stateful operator: a subclass of `ps.Stateful`, or a function without arguments that makes one.
 
@@ -200,7 +224,7 @@ class KeyedStream:
         build = partial(Process, operator, self.keys, schema, time)
         made = self._then("process", build, {MAIN: schema, **late}, name, tasks)
         # A user's operator may emit rows of any time at any moment, so the input's event time does not carry over.
-        return replace(made, time_column=None, windowed=False)
+        return replace(made.declared(load, memory_mb), time_column=None, windowed=False)
 
     @usage("join(other.key_by('user'), window=ps.tumbling('1 hour'))")
     def join(
@@ -212,6 +236,8 @@ class KeyedStream:
         on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """Rows of both streams with equal keys within the same event-time window; how: inner, left, right or full."""
         require_kind(other, KeyedStream, f"join of {self.stream.operator!r}", "a keyed stream: other.key_by(...)")
@@ -234,7 +260,7 @@ class KeyedStream:
         build, outputs = plan.over(left.schema, right.schema)
         also = [(other.stream, replace(other.stream, grouping=None).read(other._grouping()))]
         made = self._then("join", build, outputs, name, tasks, also, plan)
-        return replace(made, time_column=WINDOW_START, windowed=True)
+        return replace(made.declared(load, memory_mb), time_column=WINDOW_START, windowed=True)
 
     def event_column(self, who: str) -> str:
         """The event-time column of the stream, which must have one."""

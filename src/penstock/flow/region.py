@@ -116,7 +116,7 @@ class RegionStream(DataStream):
             begun=True,
         )
 
-    def sink(self, name: str | Sink, sink: Sink | None = None, tasks: int | None = None) -> None:
+    def sink(self, name: str | Sink, sink: Sink | None = None, tasks: int | None = None, **_: object) -> None:
         """Refused: a region ends with merge()."""
         self._refuse(f"sink {name!r}", "rows leave a region through merge()")
 
@@ -129,7 +129,7 @@ class RegionStream(DataStream):
         why = "a region passes watermarks on and makes none"
         self._refuse("event_time", why, "call event_time before parallel() or after merge()")
 
-    def union(self, *others: DataStream, name: str | None = None, tasks: int = 1) -> NoReturn:
+    def union(self, *others: DataStream, **_: object) -> NoReturn:
         """Refused: rows of other streams have no place in this one's order."""
         self._refuse("union", "rows of other streams have no place in its order")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import pyarrow as pa
 
@@ -79,7 +79,14 @@ class DataStream(Transforms):
 
     # -- several streams -----------------------------------------------------------------------------------------------
 
-    def union(self, *others: DataStream, name: str | None = None, tasks: int = 1) -> DataStream:
+    def union(
+        self,
+        *others: DataStream,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """This stream and others of the same schema as one."""
         for other in others:
             self._require_same_topology(other)
@@ -102,6 +109,7 @@ class DataStream(Transforms):
             also=[(other, other.read()) for other in others],
             columns=Unites(self.schema),
         )
+        made = made.declared(load, memory_mb)
         return replace(made, keys=self.keys) if alike else replace(made, time_column=None, windowed=False)
 
     def parallel(
@@ -163,7 +171,15 @@ class DataStream(Transforms):
         self.topology.add_event_time(self.operator, column, lateness_us)
         return replace(self, time_column=column, windowed=False)
 
-    def rename(self, names: Mapping[str, str], *, name: str | None = None, tasks: int = 1) -> DataStream:
+    def rename(
+        self,
+        names: Mapping[str, str],
+        *,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """Columns under new names, as `withColumnsRenamed`: {old: new}; event time and keys go with their columns."""
         who = f"rename of {self.operator!r}"
         require_kind(names, Mapping, who, "{old name: new name, ...}")
@@ -179,7 +195,7 @@ class DataStream(Transforms):
         use = Renames(dict(names))
         made = self.then("rename", build, {MAIN: schema}, name=name, tasks=tasks, keys=keys, columns=use)
         time_column = None if self.time_column is None else names.get(self.time_column, self.time_column)
-        return replace(made, time_column=time_column, windowed=self.windowed)
+        return replace(made.declared(load, memory_mb), time_column=time_column, windowed=self.windowed)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Rows with equal values in these columns belong together from here on."""
@@ -188,10 +204,18 @@ class DataStream(Transforms):
         return KeyedStream(self, self._columns("key_by", columns))
 
     def count(
-        self, *, window: Window | None = None, emit: Emit | None = None, name: str | None = None, tasks: int = 1
+        self,
+        *,
+        window: Window | None = None,
+        emit: Emit | None = None,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """Rows in all, or of each window, in a column `count`; one task sees them all."""
-        return self._all_rows().count(window=window, emit=emit, name=name, tasks=tasks)
+        keyed = self._all_rows()
+        return keyed.count(window=window, emit=emit, name=name, tasks=tasks, load=load, memory_mb=memory_mb)
 
     def aggregate(
         self,
@@ -200,10 +224,14 @@ class DataStream(Transforms):
         emit: Emit | None = None,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
         **columns: str,
     ) -> DataStream:
         """Aggregates over all rows, or of each window: see `KeyedStream.aggregate`; one task sees them all."""
-        return self._all_rows().aggregate(*unnamed, window=window, emit=emit, name=name, tasks=tasks, **columns)
+        return self._all_rows().aggregate(
+            *unnamed, window=window, emit=emit, name=name, tasks=tasks, load=load, memory_mb=memory_mb, **columns
+        )
 
     def _all_rows(self) -> KeyedStream:
         from penstock.flow.keyed import KeyedStream
@@ -221,11 +249,15 @@ class DataStream(Transforms):
         on_late: str = SIDE,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """Rows of two streams with equal values in `on` within the same event-time window."""
         columns = (on,) if isinstance(on, str) else tuple(on)
         keyed, others = self.key_by(*columns), other.key_by(*columns)
-        return keyed.join(others, window=window, how=how, on_late=on_late, name=name, tasks=tasks)
+        return keyed.join(
+            others, window=window, how=how, on_late=on_late, name=name, tasks=tasks, load=load, memory_mb=memory_mb
+        )
 
     def top(
         self,
@@ -236,6 +268,8 @@ class DataStream(Transforms):
         emit: Emit | None = None,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """The best rows by one column, of each window on a windowed stream and overall elsewhere; ties fall by key."""
         who = f"top of {self.operator!r}"
@@ -253,26 +287,43 @@ class DataStream(Transforms):
         # Tasks that each rank a share must see all rows of a key; without keys any share will do.
         grouping = Grouping("fields", self.keys) if self.keys else Grouping("shuffle")
         default = Grouping("global") if tasks == 1 else grouping
-        return self.then("top", build, outputs, name=name, tasks=tasks, keys=self.keys, stateful=True, grouping=default)
+        made = self.then("top", build, outputs, name=name, tasks=tasks, keys=self.keys, stateful=True, grouping=default)
+        return made.declared(load, memory_mb)
 
     # -- ends and side outputs ---------------------------------------------------------------------------------------
 
     @usage("sink('out', ps.io.collect())")
-    def sink(self, name: str, sink: Sink, tasks: int | None = None) -> None:
+    def sink(
+        self,
+        name: str,
+        sink: Sink,
+        tasks: int | None = None,
+        *,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> None:
         """Send the rows out; see `ps.io` for where to.
 
         Without `tasks` the sink is part of every task that produces the rows, and plans, metrics and profiles know
-        those tasks alone. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own.
+        those tasks alone. With `tasks`, or after a grouping such as `.global_()`, it has tasks of its own, of which
+        each takes `load` cores and `memory_mb` until a profile has measured that.
         """
         require_kind(sink, Sink, f"sink {name!r}", "ps.io.collect(), parquet(path), callback(f) or discard()")
         build = partial(sink.make, self.schema)
         self.require_current()
         if tasks is None and self.grouping is None:
+            if load is not None or memory_mb is not None:
+                msg = (
+                    f"sink {name!r} has no tasks of its own, so that it takes nothing either; give it tasks=, or "
+                    f"declare what {self.operator!r} takes"
+                )
+                raise InvalidInput(msg)
             self.topology.attach(self.operator, AttachedSink(name, sink.kind, build, self.output, sink.facts))
         else:
             tasks = 1 if tasks is None else tasks
             inputs = [self.read()]
             self.topology.add(sink.kind, build, name=name, tasks=tasks, inputs=inputs, role="sink", sink=sink.facts)
+            self.topology.declare_new(name, load, memory_mb)
 
     @property
     def late(self) -> DataStream:
@@ -299,6 +350,14 @@ class DataStream(Transforms):
             msg = f"{self.operator!r} has no output {output!r}; {hint}"
             raise InvalidInput(msg)
         return DataStream(self.topology, self.operator, outputs[output], output, self.bounded)
+
+    def declared(self, load: float | None = None, memory_mb: float | None = None) -> Self:
+        """This stream, of whose operator each task is said to take `load` cores and `memory_mb` of memory.
+
+        Every method that makes an operator takes both, for plans that are made before a profile has measured them.
+        """
+        self.topology.declare_new(self.operator, load, memory_mb)
+        return self
 
     # -- for other streams -------------------------------------------------------------------------------------------
 

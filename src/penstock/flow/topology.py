@@ -31,7 +31,7 @@ from penstock.flow.redefinition import hanging_on, left_behind, lineages, reads,
 from penstock.flow.stream import DataStream
 from penstock.model.constraints import Constraint, names_in, tasks_named
 from penstock.model.task_id import SEPARATOR, operator_of
-from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX
+from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX, OperatorGraph
 from penstock.run.contract import MAIN, Build
 from penstock.run.dataflow import (
     AttachedSink,
@@ -42,7 +42,6 @@ from penstock.run.dataflow import (
     RegionPart,
     Role,
     TimeSpec,
-    as_mentioned,
 )
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
 from penstock.run.operators.event_time import with_event_time
@@ -77,9 +76,18 @@ class Topology:
 
     @usage("source('lines', ps.io.dataframe(df))")
     def source(
-        self, name: str, source: Source, tasks: int | None = None, *, idle: Duration | None = None
+        self,
+        name: str,
+        source: Source,
+        tasks: int | None = None,
+        *,
+        idle: Duration | None = None,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """A stream that comes from outside; see `ps.io` for what there is.
+
+        `load` is what each of its tasks takes, in cores, and `memory_mb` what it holds, until a profile measures them.
 
         `idle` is how long a task of an endless source may have no rows before event time goes on without it; rows that
         it has afterwards may be late. Left out, it is a minute. A source that ends is waited for.
@@ -103,18 +111,35 @@ class Topology:
         )
         if source.frame is not None:
             self.frames[spec.name] = source.frame
+        self.declare_new(spec.name, load, memory_mb)
         return DataStream(self, spec.name, source.schema, bounded=source.bounded)
 
-    def declare(self, name: str, load: float) -> None:
-        """Say what each task of an operator takes, in cores, for plans that are made before a profile has measured it.
+    def declare(self, name: str, load: float | None = None, memory_mb: float | None = None) -> None:
+        """Say what each task of an operator takes, for plans that are made before a profile has measured it.
 
-        Without it every task counts 1.0, so that all weigh the same.
+        `load` is in cores; without it every task counts 1.0, so that all weigh the same. `memory_mb` is what a task
+        holds, and nothing where it is not said.
         """
-        require_number(load, 0.0, MAGNITUDE_MAX, f"load of {name!r}")
         if name not in self._operators:
             kind = "operator"
             raise InvalidInput.unknown_name(kind, name, self._operators)
-        self._operators[name] = replace(self._operators[name], load=float(load))
+        spec = self._operators[name]
+        for figure, value in (("load", load), ("memory_mb", memory_mb)):
+            if value is not None:
+                require_number(value, 0.0, MAGNITUDE_MAX, f"{figure} of {name!r}")
+        self._operators[name] = replace(
+            spec,
+            load=spec.load if load is None else float(load),
+            memory_mb=spec.memory_mb if memory_mb is None else float(memory_mb),
+        )
+
+    def declare_new(self, name: str, load: float | None, memory_mb: float | None) -> None:
+        """As `declare`, of an operator that was just added: it goes where it is refused. Streams call this."""
+        try:
+            self.declare(name, load, memory_mb)
+        except InvalidInput:
+            self._drop(name)
+            raise
 
     def require(self, *constraints: Constraint) -> None:
         """Have every plan for this topology keep these: `top.require(ps.colocate(parsed, counts))`.
@@ -195,10 +220,14 @@ class Topology:
         constraints = without(self._constraints, left_out)  # of a cell that was run again, as the operators are
         dataflow = Dataflow(self.name, tuple(self._with_sinks(spec) for spec in specs), constraints)
         if not faults:
-            faults += as_mentioned(dataflow).graph().faults()
+            faults += dataflow.placeable().faults()
         if faults:
             raise InvalidInput(faults)
         return pruned(dataflow)
+
+    def placeable(self, named: Iterable[str] = ()) -> OperatorGraph:
+        """What is to be placed, for `ps.place`, `ps.fuse` and `ps.compare`, which take a topology as it is."""
+        return self.build().placeable(named)
 
     # -- for streams -------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ class Transforms(Groupings):
         *,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
         on_error: OnError = "fail",
     ) -> DataStream:
         """One row for each row: `function(row)` gives a dict, tuple or row of the schema.
@@ -79,7 +81,8 @@ class Transforms(Groupings):
         for it counts as UTC. A `timestamp_ntz` column gives naive datetimes; of an aware one that is returned for it,
         what the clock shows in UTC is kept. A map is read as a list of pairs, a struct as a dict.
         """
-        return self._rows("map", MapRows, function, parse_schema(schema), name, tasks, on_error)
+        made = self._rows("map", MapRows, function, parse_schema(schema), name, tasks, on_error)
+        return made.declared(load, memory_mb)
 
     @usage("flat_map(split, 'word string')")
     def flat_map(
@@ -89,22 +92,33 @@ class Transforms(Groupings):
         *,
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
         on_error: OnError = "fail",
     ) -> DataStream:
         """Any number of rows for each row: `function(row)` returns a list or yields."""
-        return self._rows("flat_map", FlatMapRows, function, parse_schema(schema), name, tasks, on_error)
+        made = self._rows("flat_map", FlatMapRows, function, parse_schema(schema), name, tasks, on_error)
+        return made.declared(load, memory_mb)
 
     @usage("filter(lambda row: row.price > 100)")
     def filter(
-        self, function: FilterFunction | str, *, name: str | None = None, tasks: int = 1, on_error: OnError = "fail"
+        self,
+        function: FilterFunction | str,
+        *,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+        on_error: OnError = "fail",
     ) -> DataStream:
         """The rows for which `function(row)` is true, or a Spark SQL condition (see `where`)."""
         if isinstance(function, str):
             if on_error != "fail":
                 msg = f"{self._who('filter')}: a condition as text has no on_error; leave it out, or give a function"
                 raise InvalidInput(msg)
-            return self.where(function, name=name, tasks=tasks)
-        return self._rows("filter", FilterRows, function, None, name, tasks, on_error)
+            return self.where(function, name=name, tasks=tasks, load=load, memory_mb=memory_mb)
+        made = self._rows("filter", FilterRows, function, None, name, tasks, on_error)
+        return made.declared(load, memory_mb)
 
     def _rows(
         self,
@@ -131,12 +145,21 @@ class Transforms(Groupings):
 
     @usage("map_batches(function, 'word string')")
     def map_batches(
-        self, function: BatchFunction, schema: Schema | None = None, *, name: str | None = None, tasks: int = 1
+        self,
+        function: BatchFunction,
+        schema: Schema | None = None,
+        *,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """`function(batch)` gives a `pyarrow.RecordBatch`, several, or None; without a schema it keeps this one."""
         require_callable(function, f"map_batches of {self.operator!r}")
         arrow = self.schema if schema is None else parse_schema(schema)
-        return self.then("map_batches", partial(MapBatches, function, arrow), {MAIN: arrow}, name=name, tasks=tasks)
+        build = partial(MapBatches, function, arrow)
+        made = self.then("map_batches", build, {MAIN: arrow}, name=name, tasks=tasks)
+        return made.declared(load, memory_mb)
 
     def split(
         self,
@@ -147,6 +170,8 @@ class Transforms(Groupings):
         keep: Sequence[str] = (),
         name: str | None = None,
         tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
     ) -> DataStream:
         """One row for each non-empty piece of a text column, with the columns to keep beside it; done in the core."""
         who = f"split of {self.operator!r}"
@@ -161,11 +186,19 @@ class Transforms(Groupings):
         fields = [pa.field(into, kind, nullable=False), *(self.schema.field(kept) for kept in keep)]
         build = partial(Split, column, into, separator, tuple(keep))
         use = Splits(column, into, separator, tuple(keep))
-        return self.then("split", build, {MAIN: pa.schema(fields)}, name=name, tasks=tasks, columns=use)
+        made = self.then("split", build, {MAIN: pa.schema(fields)}, name=name, tasks=tasks, columns=use)
+        return made.declared(load, memory_mb)
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
-    def select(self, *columns: str, name: str | None = None, tasks: int = 1) -> DataStream:
+    def select(
+        self,
+        *columns: str,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """Columns by name, `*` for all, and Spark SQL expressions with a name, in this order.
 
         >>> import penstock as ps
@@ -176,17 +209,35 @@ class Transforms(Groupings):
         Types, nulls, overflow and division by zero are as in Spark's ANSI mode; times are in UTC. What Arrow cannot do
         exactly as Spark is refused here, by name.
         """
-        return self._projected("select", compile_projection(columns, self.schema, self._who("select")), name, tasks)
+        made = self._projected("select", compile_projection(columns, self.schema, self._who("select")), name, tasks)
+        return made.declared(load, memory_mb)
 
-    def with_column(self, column: str, expression: str, *, name: str | None = None, tasks: int = 1) -> DataStream:
+    def with_column(
+        self,
+        column: str,
+        expression: str,
+        *,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """All columns and one more, or one of them computed anew: `with_column("total", "price * amount")`."""
         who = self._who("with_column")
         require_kind(column, str, who, "the name of a column, then an expression")
         made = compile_projection([f"{expression} as {quoted_name(column)}"], self.schema, who)[0]
         parts = [made if field.name == column else Projected(field, field.name) for field in self.schema]
-        return self._projected("with_column", parts if made in parts else [*parts, made], name, tasks)
+        projected = self._projected("with_column", parts if made in parts else [*parts, made], name, tasks)
+        return projected.declared(load, memory_mb)
 
-    def drop(self, *columns: str, name: str | None = None, tasks: int = 1) -> DataStream:
+    def drop(
+        self,
+        *columns: str,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """All columns but these."""
         who = self._who("drop")
         require_columns(self.schema, columns, who)
@@ -194,9 +245,17 @@ class Transforms(Groupings):
         if not columns or not parts:
             msg = f"{who} leaves {len(parts)} of {len(self.schema)} columns; name some of them, but not all"
             raise InvalidInput(msg)
-        return self._projected("drop", parts, name, tasks)
+        return self._projected("drop", parts, name, tasks).declared(load, memory_mb)
 
-    def where(self, condition: str, *, name: str | None = None, tasks: int = 1) -> DataStream:
+    def where(
+        self,
+        condition: str,
+        *,
+        name: str | None = None,
+        tasks: int = 1,
+        load: float | None = None,
+        memory_mb: float | None = None,
+    ) -> DataStream:
         """The rows for which a Spark SQL condition is true: `where("price > 100 and city like 'S%'")`."""
         who = self._who("where")
         if callable(condition):
@@ -205,7 +264,8 @@ class Transforms(Groupings):
         made = compile_condition(condition, self.schema, who)
         build = partial(Where, made)
         use = Passes(made.columns(), (MAIN,), partial(_where_over, build))
-        return self.then("where", build, {MAIN: self.schema}, name=name, tasks=tasks, keys=self.keys, columns=use)
+        kept = self.then("where", build, {MAIN: self.schema}, name=name, tasks=tasks, keys=self.keys, columns=use)
+        return kept.declared(load, memory_mb)
 
     def _who(self, kind: str) -> str:
         return f"{kind} of {self.operator!r}"

@@ -22,7 +22,7 @@ from penstock.model.constraint_check import constraint_violations
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId, tasks_of_operator
-from penstock.model.topology import OperatorGraph
+from penstock.model.topology import OperatorGraph, Placeable, graph_of
 
 TOLERANCE = 1e-9  # relative: sums of floats taken in another order differ by this much and no more
 BOUND_TOLERANCE = 1e-6  # relative: how near a bound must come to a cost to prove it
@@ -37,8 +37,11 @@ class _Needs:
     traffic: list[tuple[list[str], list[str], NDArray[np.float64]]]  # senders, receivers, rate of each pair
 
 
-def check_plan(graph: OperatorGraph, cluster: Cluster, plan: Plan, profile: Profile | None = None) -> list[str]:
+def check_plan(
+    graph: OperatorGraph | Placeable, cluster: Cluster, plan: Plan, profile: Profile | None = None
+) -> list[str]:
     """Every way in which the plan is wrong, one sentence each; empty when it holds."""
+    graph = graph_of(graph, plan.assignment)
     faults = graph.faults() + cluster.faults()
     if not faults and profile is not None:
         faults += profile.faults(graph)

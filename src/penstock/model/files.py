@@ -23,7 +23,7 @@ from penstock.model.documents import read_document
 from penstock.model.fields import Faults, Fields, as_numbers, as_texts
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.model.topology import OPERATORS_MAX, Operator, OperatorGraph, Rate, Stream
+from penstock.model.topology import OPERATORS_MAX, Operator, OperatorGraph, Placeable, Rate, Stream, graph_of
 
 FORMAT_VERSION = 1
 SHORTHAND = re.compile(r"\d+x[0-9.eE+-]+(,\d+x[0-9.eE+-]+)*")
@@ -41,9 +41,13 @@ def read_cluster(path: str | Path) -> Cluster:
     return _read(Path(path), "cluster", _cluster, Cluster.faults)
 
 
-def read_profile(path: str | Path, graph: OperatorGraph | None = None) -> Profile:
+def read_profile(path: str | Path, graph: OperatorGraph | Placeable | None = None) -> Profile:
     """A profile from a file, validated against the topology that it measured; without one, a job or `place` does so."""
-    return _read(Path(path), "profile", _profile, lambda found: [] if graph is None else found.faults(graph))
+
+    def judge(found: Profile) -> list[str]:
+        return [] if graph is None else found.faults(graph_of(graph, found.tasks))
+
+    return _read(Path(path), "profile", _profile, judge)
 
 
 def read_plan(path: str | Path) -> Plan:

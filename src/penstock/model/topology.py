@@ -13,7 +13,9 @@ Construction checks nothing, so that `faults()` can name every fault of a file a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.errors import InvalidInput
 from penstock.model.constraints import Constraint, constraint_faults
@@ -81,6 +83,23 @@ class OperatorGraph:
         if faults := self.faults():
             raise InvalidInput(faults)
         return self
+
+
+class Placeable(Protocol):
+    """What has tasks to be placed, such as a topology under construction."""
+
+    def placeable(self, named: Iterable[str] = ()) -> OperatorGraph:
+        """Its graph; of what reads a DataFrame it has as many tasks as these names of tasks speak of."""
+
+
+def graph_of(given: OperatorGraph | Placeable, named: Iterable[str] = ()) -> OperatorGraph:
+    """The operator graph that is meant."""
+    if isinstance(given, OperatorGraph):
+        return given
+    if not callable(getattr(given, "placeable", None)):
+        msg = f"topology got {given!r}; give a penstock.Topology or a penstock.OperatorGraph"
+        raise InvalidInput(msg)
+    return given.placeable(named)
 
 
 def graph_faults(graph: OperatorGraph) -> list[str]:

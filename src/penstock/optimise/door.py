@@ -21,7 +21,7 @@ from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints
-from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.model.topology import Operator, OperatorGraph, Placeable, Stream, graph_of
 from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
 from penstock.optimise.contract import Options, Placement, Problem, Scheduler
 from penstock.optimise.fuse.steps.feasibility import require_no_clash
@@ -38,7 +38,7 @@ MOVED_NOTE = "moved to meet constraints, which the scheduler does not look at"
 
 
 def place(
-    graph: OperatorGraph,
+    graph: OperatorGraph | Placeable,
     cluster: Cluster,
     scheduler: str = "best",
     *,
@@ -59,6 +59,7 @@ def place(
     row.require_known(options.settings)
     if faults := options.faults():
         raise InvalidInput(faults)
+    graph = graph_of(graph, () if profile is None else profile.tasks)
     whole = demanding(graph, demands)
     problem = sound_problem(whole, cluster, profile)
     if whole.constraints:
@@ -133,7 +134,7 @@ class SchedulerRefusals:
 
 
 def compare(
-    graph: OperatorGraph,
+    graph: OperatorGraph | Placeable,
     cluster: Cluster,
     schedulers: Sequence[str],
     *,
@@ -145,6 +146,7 @@ def compare(
 
     What is wrong with the input itself is raised, not repeated once per scheduler.
     """
+    graph = graph_of(graph, () if profile is None else profile.tasks)
     plans: list[Plan] = []
     failures: dict[str, str] = {}
     for done, name in enumerate(schedulers):

@@ -153,6 +153,10 @@ class Dataflow:
             self.constraints,
         )
 
+    def placeable(self, named: Iterable[str] = ()) -> OperatorGraph:
+        """The graph before there are workers; see `as_mentioned`."""
+        return as_mentioned(self, named).graph()
+
     def regions(self) -> dict[str, int]:
         """Every parallel region and how many replicas it has."""
         parts = [(o.region, o.tasks) for o in self.operators if o.region is not None]
@@ -179,7 +183,8 @@ def as_mentioned(dataflow: Dataflow, also: Iterable[str] = ()) -> Dataflow:
     readers = {operator.name for operator in dataflow.operators if operator.one_per_worker}
     named = [*also, *(name for constraint in dataflow.constraints for name in names_in(constraint))]
     told = [name.rpartition(SEPARATOR)[2] for name in named if SEPARATOR in name and operator_of(name) in readers]
-    return sized(dataflow, max((int(index) + 1 for index in told if _is_index(index)), default=1))
+    there = [operator.tasks for operator in dataflow.operators if operator.one_per_worker]
+    return sized(dataflow, max([*there, *(int(index) + 1 for index in told if _is_index(index))], default=1))
 
 
 def _is_index(text: str) -> bool:

@@ -24,7 +24,7 @@ from penstock.deploy.driver.slots import Slots
 from penstock.deploy.line.messages import Hello
 from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
-from penstock.model.constraints import Constraint
+from penstock.model.constraints import Constraint, tags_as_nodes
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import TaskGraph
@@ -204,7 +204,8 @@ def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None)
     require_own_plan(dataflow, plan)
     graph, pinned = _graph(dataflow, plan.constraints, profile), pins(dataflow, slots)
     own = placed_tasks(dataflow, plan)
-    real = matched(own, slots.counts, graph.constraints, {o.name: o.tasks for o in dataflow.operators})
+    limits = tags_as_nodes(graph.constraints, slots.cluster().tags)
+    real = matched(own, slots.counts, limits, {o.name: o.tasks for o in dataflow.operators})
     readers = {pin.operator: Slot(pin.node, pin.worker) for pin in pinned}
     told = {task: plan.assignment[task] for task in readers if task in plan.assignment}
     moved = any(real.get(slot, slot) != readers[task] for task, slot in told.items())

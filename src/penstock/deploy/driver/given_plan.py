@@ -140,7 +140,7 @@ def _why_not(need: Need, wanted: Sequence[Need], workers_on: Mapping[str, int]) 
     if need.limits or tied:
         at = need if need.limits else tied[0]
         position, limit = at.limits[0]
-        only = ", ".join(map(repr, limit.nodes))
+        only = ", ".join(map(repr, limit.nodes)) or f"a node with tag {' and '.join(map(repr, limit.tags))}"
         return (
             f"the plan has {limit.operator!r} on node {at.name!r}, where it needs {_workers(at.workers)}, and "
             f"constraint {position} (resource) allows it only on {only}; Spark gave nodes {given}, of which no choice "

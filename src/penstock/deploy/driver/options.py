@@ -26,7 +26,7 @@ from penstock.model.profile import Profile
 from penstock.model.topology import TASKS_MAX
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX
 from penstock.optimise.door import require_settings
-from penstock.run.dataflow import Dataflow, as_mentioned
+from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import RunSettings
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class JobOptions:
         """Refuse a plan, a profile or constraints of another topology, as far as that is seen without workers."""
         if self.plan is not None:
             require_own_plan(dataflow, self.plan)
-        graph = as_mentioned(dataflow, () if self.profile is None else self.profile.tasks).graph().validated()
+        graph = dataflow.placeable(() if self.profile is None else self.profile.tasks).validated()
         if self.profile is not None:
             self.profile.validated(graph)
 

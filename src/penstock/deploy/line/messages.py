@@ -28,6 +28,7 @@ TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
 CORES_MAX = 65_536.0
 WORK_MS_MAX = 60_000.0
+TAGS_MAX = 64  # of one worker
 _NAME_LENGTH = struct.Struct("<H")
 
 
@@ -51,10 +52,12 @@ class Hello:
     unseen: Sequence[int] = ()  # numbers of the files (`reachable`) that this worker should see and does not
     cores: float = CORES_MAX  # that the executor's processes may use
     work_ms: float = 0.0  # CPU time of the test of speed (`power`); 0: not told
+    tags: Sequence[str] = ()  # of the executor (`node_tags`)
 
     def __post_init__(self) -> None:
         """ValueError for amounts that no machine has: plans would be made of them."""
-        object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made a list of it
+        object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made lists of them
+        object.__setattr__(self, "tags", tuple(map(str, self.tags[:TAGS_MAX])))
         for name, least, most in (("cores", 0.0, CORES_MAX), ("work_ms", -1.0, WORK_MS_MAX), ("memory_mb", -1.0, inf)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least < value <= most:

@@ -29,6 +29,7 @@ from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
 from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.worker.control import SCHEME, DriverLine
+from penstock.deploy.worker.node_tags import node_tags
 from penstock.deploy.worker.pulled import InputLost, PulledInput
 from penstock.deploy.worker.reachable import Probe, unseen
 from penstock.deploy.worker.tagged import Splitter
@@ -212,7 +213,15 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> 
         unseen=unseen(call.probes),
         cores=usable_cores(),
         work_ms=work_ms(),
+        tags=_tags(),
     )
+
+
+def _tags() -> tuple[str, ...]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return node_tags(() if context is None else context.resources(), os.environ)
 
 
 def executor_pid() -> int:

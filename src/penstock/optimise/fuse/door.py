@@ -20,7 +20,7 @@ from penstock.model.constraints import Constraint
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Longs
-from penstock.model.topology import OperatorGraph
+from penstock.model.topology import OperatorGraph, Placeable, graph_of
 from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
 from penstock.optimise.communication import rates_are_cpu
 from penstock.optimise.contract import Placement
@@ -47,7 +47,7 @@ class Figures:
 
 
 def fuse(
-    graph: OperatorGraph,
+    graph: OperatorGraph | Placeable,
     cluster: Cluster,
     method: str = "best",
     *,
@@ -61,6 +61,7 @@ def fuse(
     `demands` are constraints of a deployment, as `place` takes them.
     """
     row = find_method(method)
+    graph = graph_of(graph, () if profile is None else profile.tasks)
     whole = demanding(graph, demands)
     case = prepared(whole, cluster, profile, options)
     decide = row.load()

@@ -1,0 +1,189 @@
+"""Several topologies in one placement: one problem, one certified plan, and the part of it that is each topology's.
+
+In the joint graph an operator is called `topology.operator`, so that every task has an id of its own, and each topology
+keeps its constraints. They share nodes, and no worker: topologies run as jobs of their own, and a worker belongs to one
+job. Schedulers know nothing of that, so a worker that holds tasks of two becomes two. Where a node has no slots for
+that, the workers of one topology that carry least are joined, and the certificate says whether that still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from penstock.errors import InvalidInput, NoPlanFound, PenstockError
+from penstock.model.cluster import Cluster
+from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.model.taskgraph import Ints, Longs
+from penstock.model.topology import NAME_LENGTH_MAX, OperatorGraph, Placeable, graph_of
+from penstock.optimise.certificate import certify, make_plan, sound_problem
+from penstock.optimise.contract import Options, Placement, Problem
+from penstock.optimise.door import place
+
+MARK = "."  # between the names of a topology and its operator
+TOPOLOGIES_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A certified plan for all topologies together, and each topology's own part of it by the topology's name."""
+
+    plan: Plan
+    parts: Mapping[str, Plan]
+
+
+def place_together(
+    topologies: Sequence[OperatorGraph | Placeable],
+    cluster: Cluster,
+    scheduler: str = "best",
+    *,
+    profiles: Sequence[Profile] = (),
+    options: Options | None = None,
+    allow_overload: bool = False,
+) -> Joint:
+    """Place several topologies on one cluster at once; raises a UserError that says why when there is no plan.
+
+    `profiles` are all the topologies' in their order, or none. Each part is certified for its own topology alone; that
+    they fit together is what the joint plan's certificate says.
+    """
+    if profiles and len(profiles) != len(topologies):
+        msg = f"{len(profiles)} profiles for {len(topologies)} topologies; give one for each, in their order, or none"
+        raise InvalidInput(msg)
+    graphs = [graph_of(t, profiles[k].tasks if profiles else ()) for k, t in enumerate(topologies)]
+    names = distinct([graph.name for graph in graphs])
+    whole = joined(graphs, names)
+    profile = joined_profile(profiles, names) if profiles else None
+    made = place(whole, cluster, scheduler, profile=profile, options=options, allow_overload=allow_overload)
+    problem = sound_problem(whole, cluster, profile)
+    owner = np.repeat(np.arange(len(graphs)), [graph.task_count for graph in graphs])
+    node, worker = _numbers(problem, made)
+    worker = parted(problem, node, worker, owner)
+    refusals = JointRefusals()
+    plan = _with_workers(problem, made, node, worker, whole.constraints)
+    plan = certify(whole, cluster, plan, profile, refusals, allow_overload=allow_overload)
+    parts: dict[str, Plan] = {}
+    for k, graph in enumerate(graphs):
+        own, measured = owner == k, profiles[k] if profiles else None
+        alone = replace(made, lower_bound=0.0, proved_optimal=False, notes=())  # proofs and notes are of all together
+        part = _with_workers(sound_problem(graph, cluster, measured), alone, node[own], worker[own], graph.constraints)
+        parts[names[k]] = certify(graph, cluster, part, measured, refusals, allow_overload=allow_overload)
+    return Joint(plan, parts)
+
+
+@dataclass(frozen=True)
+class JointRefusals:
+    """What is said of a plan that holds as long as topologies share workers, and not when each has its own."""
+
+    def broken(self, constraints: list[str]) -> PenstockError:
+        """For a constraint on workers that were joined for want of slots."""
+        return self.refused(constraints)
+
+    def refused(self, faults: list[str]) -> PenstockError:
+        """For anything else."""
+        why = "topologies run as jobs of their own and share no worker"
+        return NoPlanFound(f"found no plan for all together: {why}, and so {faults[0]}; give the nodes more slots")
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind those that came before: a topology may run twice."""
+    if not 1 <= len(names) <= TOPOLOGIES_MAX:
+        msg = f"{len(names)} topologies; place from 1 to {TOPOLOGIES_MAX} together"
+        raise InvalidInput(msg)
+    found: list[str] = []
+    for name in names:
+        again = 1 + sum(other == name for other in names[: len(found)])
+        candidate = name if again == 1 else f"{name}-{again}"
+        while candidate in found:
+            again += 1
+            candidate = f"{name}-{again}"
+        found.append(candidate)
+    return found
+
+
+def joined(graphs: Sequence[OperatorGraph], names: Sequence[str]) -> OperatorGraph:
+    """One graph of all, in which every operator has its topology's name before its own."""
+    for graph in graphs:
+        graph.validated()
+    pairs = list(zip(names, graphs, strict=True))
+    return OperatorGraph(
+        "+".join(names)[:NAME_LENGTH_MAX],
+        tuple(replace(o, name=_prefixed(name, o.name)) for name, graph in pairs for o in graph.operators),
+        tuple(
+            replace(s, source=_prefixed(name, s.source), target=_prefixed(name, s.target))
+            for name, graph in pairs
+            for s in graph.streams
+        ),
+        tuple(_renamed(constraint, name) for name, graph in pairs for constraint in graph.constraints),
+    ).validated()
+
+
+def joined_profile(profiles: Sequence[Profile], names: Sequence[str]) -> Profile:
+    """What was measured of all; what streams cost is taken from the first that says so."""
+    pairs = list(zip(names, profiles, strict=True))
+    return Profile(
+        {_prefixed(name, task): found for name, profile in pairs for task, found in profile.tasks.items()},
+        tuple(
+            replace(edge, source=_prefixed(name, edge.source), target=_prefixed(name, edge.target))
+            for name, profile in pairs
+            for edge in profile.edges
+        ),
+        next((profile.costs for profile in profiles if profile.costs is not None), None),
+    )
+
+
+def parted(problem: Problem, node: Ints, worker: Ints, owner: Longs) -> Ints:
+    """Worker numbers, counted from 0 on each node, in which no worker holds tasks of two owners."""
+    found = np.zeros_like(worker)
+    for k, stated in enumerate(problem.cluster.nodes):
+        tasks = np.flatnonzero(node == k)
+        seats: dict[tuple[int, int], list[int]] = {}
+        for task in tasks.tolist():
+            seats.setdefault((int(worker[task]), int(owner[task])), []).append(task)
+        held = [(whose, members) for (_, whose), members in sorted(seats.items())]
+        while stated.slots is not None and len(held) > stated.slots and (two := _lightest_two(held, problem)):
+            a, b = two
+            held[a] = (held[a][0], held[a][1] + held[b][1])
+            del held[b]
+        for number, (_, members) in enumerate(held):
+            found[members] = number
+    return found
+
+
+def _lightest_two(held: Sequence[tuple[int, list[int]]], problem: Problem) -> tuple[int, int] | None:
+    """The two workers of one owner that carry least together, by their positions; None where no owner has two."""
+    load = [float(problem.graph.load[members].sum()) for _, members in held]
+    pairs = [(load[a] + load[b], a, b) for b in range(len(held)) for a in range(b) if held[a][0] == held[b][0]]
+    return min(pairs)[1:] if pairs else None
+
+
+def _numbers(problem: Problem, plan: Plan) -> tuple[Ints, Ints]:
+    """Node and worker of every task, as the arrays have them."""
+    number = {node.name: k for k, node in enumerate(problem.cluster.nodes)}
+    slots = [plan.assignment[task] for task in problem.graph.ids]
+    node = np.array([number[slot.node] for slot in slots], dtype=np.int32)
+    return node, np.array([slot.worker for slot in slots], dtype=np.int32)
+
+
+def _with_workers(problem: Problem, plan: Plan, node: Ints, worker: Ints, constraints: tuple[Constraint, ...]) -> Plan:
+    """The plan with these places and every figure computed anew."""
+    placement = Placement(node, lower_bound=plan.lower_bound, proved_optimal=plan.proved_optimal)
+    return make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, constraints)
+
+
+def _prefixed(name: str, own: str) -> str:
+    return f"{name}{MARK}{own}"
+
+
+def _renamed(constraint: Constraint, name: str) -> Constraint:
+    """The constraint in the joint graph's words."""
+    match constraint:
+        case Resource(operator=own) | Dedicated(operator=own) | Pin(operator=own):
+            return replace(constraint, operator=_prefixed(name, own))
+        case Together(operators=owns) | Apart(operators=owns):
+            return replace(constraint, operators=tuple(_prefixed(name, own) for own in owns))
+        case Replicas(groups=groups):
+            return replace(constraint, groups=tuple(tuple(_prefixed(name, own) for own in group) for group in groups))
