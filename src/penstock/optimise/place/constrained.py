@@ -67,7 +67,7 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
     graph = site_graph(problem, rules, stream_cost)
     theta = SEARCH_THETA if options.theta is None else options.theta
-    case = Case(problem, FuseOptions(seed=options.seed, theta=theta, stream_cost=stream_cost), given=graph)
+    case = Case(problem, FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost), given=graph)
     plain = Problem(problem.graph, problem.cluster)
     found = annealed.others(plain, options, theta)
     with suppress(UserError):
