@@ -49,9 +49,9 @@ nb::list part_images(const ImageCodec& codec, const std::shared_ptr<HeldBatch>& 
             images.append(nb::none());
             continue;
         }
-        PreparedImage image{codec.schema, held, {}};
+        PreparedImage image{codec.schema, held, {}, nullptr, 0};
         if (order.single) plan_image(*codec.schema, held->array, image.plan);
-        else plan_rows(*codec.schema, held->array, order.rows.data() + start, count, image.plan);
+        else image.rows = order.rows.data() + start, plan_rows(*codec.schema, held->array, image.rows, count, image.plan);
         images.append(nb::cast(std::move(image)));
         start = order.ends[part];
     }
@@ -94,10 +94,14 @@ void bind_image(nb::module_& module) {
         .def("prepare", &prepare)
         .def("route_by_key", &route_by_key)
         .def("route_by_target", &route_by_target)
+        .def("payload",
+             [](const ImageCodec& codec, nb::handle batch) { return payload_of(*codec.schema, HeldBatch(batch).array); })
         .def("open", &open_owner);
     nb::class_<PreparedImage>(module, "PreparedImage")
         .def_prop_ro("size", [](const PreparedImage& prepared) { return prepared.plan.bytes; })
         .def_prop_ro("rows", [](const PreparedImage& prepared) { return prepared.plan.rows; })
+        .def_prop_ro("payload", &PreparedImage::payload)
+        .def("stamp", [](PreparedImage& prepared) { prepared.sent_ns = wall_ns(); })
         .def("open", &open_here)
         .def("write_into", &write_into)
         .def("write_at", &write_at);

@@ -42,7 +42,8 @@ struct RingFrame {
 void write_frame(ring::Producer& producer, const ring::Span& span, uint32_t edge, const PreparedImage& image, int64_t value) {
     const auto bytes = static_cast<uint32_t>(image.plan.bytes);
     try {
-        const FrameHead head{bytes, FRAME_DATA, {}, edge, static_cast<uint32_t>(image.plan.rows), value};
+        const FrameHead head{bytes, FRAME_DATA, {}, edge, static_cast<uint32_t>(image.plan.rows), value,
+                             image.sent_ns != 0 ? image.sent_ns : wall_ns()};
         std::memcpy(span.data, &head, sizeof(head));
         image.write(reinterpret_cast<uint8_t*>(span.data) + sizeof(head));
     } catch (...) {
@@ -78,7 +79,7 @@ uint64_t send_batch(ring::Producer& producer, uint32_t edge, const ImageCodec& c
 bool send_mark(ring::Producer& producer, uint8_t kind, uint32_t edge, int64_t value) {
     ring::Span span;
     if (!producer.try_reserve(span, edge, sizeof(FrameHead))) return false;
-    const FrameHead head{0, kind, {}, edge, 0, value};
+    const FrameHead head{0, kind, {}, edge, 0, value, 0};
     std::memcpy(span.data, &head, sizeof(head));
     producer.publish(span);
     return true;
@@ -140,6 +141,7 @@ void bind_ring_frames(nb::module_& module) {
         .def_prop_ro("rows", [](const RingFrame& frame) { return frame.head.rows; })
         .def_prop_ro("value", [](const RingFrame& frame) { return frame.head.value; })
         .def_prop_ro("size", [](const RingFrame& frame) { return frame.head.length; })
+        .def_prop_ro("sent_ns", [](const RingFrame& frame) { return frame.head.sent_ns; })
         .def_ro("producer", &RingFrame::producer)
         .def_ro("is_end", &RingFrame::is_end)
         .def_ro("is_moved", &RingFrame::is_moved)

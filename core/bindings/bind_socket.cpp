@@ -86,6 +86,7 @@ void bind_socket(nb::module_& module) {
         .def_prop_ro("rows", [](const Frame& frame) { return frame.head.rows; })
         .def_prop_ro("value", [](const Frame& frame) { return frame.head.value; })
         .def_prop_ro("size", [](const Frame& frame) { return frame.head.length; })
+        .def_prop_ro("sent_ns", [](const Frame& frame) { return frame.head.sent_ns; })
         .def("open", &open_frame)
         .def("body", &body_of);
     nb::class_<SocketChannel>(module, "SocketChannel")

@@ -1,5 +1,9 @@
-// What a worker counts while it runs, as plain integers: one call for each run of a task and each batch that leaves it.
-// In Python the same counting was a tenth of the work on batches of a few rows. What the counts mean is in `run/engine/meters.py`.
+// What a worker counts while it runs, as plain integers: a call for each run of a task and one or two for each batch on
+// an edge. In Python the same counting was a tenth of the work on batches of a few rows. What the counts mean is in
+// `run/engine/meters.py`.
+//
+// Time is charged to slots: the tasks, the worker's loop, its waiting, its taking in of what has arrived, and the two
+// ends of each edge. Who is at work on an edge goes back to whoever was at work before, which is a task or the loop.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
@@ -14,6 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "image/frames.hpp"
+#include "image/image_codec.hpp"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 
@@ -21,8 +28,11 @@ namespace penstock {
 
 namespace {
 
-constexpr int SUB_BITS = 3;        // eight buckets for each power of two
-constexpr int MEASURE_EVERY = 16;  // batches of an edge between two whose bytes are asked for
+constexpr int SUB_BITS = 5;                   // 32 buckets for each power of two
+constexpr int64_t MEASURE_ROWS = 64;          // a batch of so many rows is measured; of smaller ones a sample is
+constexpr int64_t MEASURE_FIRST = 256;        // of the smaller ones of an edge, this many from the start on ...
+constexpr uint64_t MEASURE_EVERY = 16;        // ... and then one of so many, in the mean
+constexpr int64_t TRANSPORT_NS_MAX = 3'600'000'000'000;  // clocks of two machines may differ by anything
 
 using Counts = std::vector<int64_t>;
 
@@ -33,92 +43,320 @@ int64_t bucket_of(int64_t latency_us) {
     return (int64_t{shift} << SUB_BITS) + (latency_us >> shift);
 }
 
-template <typename Instant>
-int64_t ns_of(Instant instant) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(instant.time_since_epoch()).count();
-}
+// One edge since the last snapshot.
+struct EdgeCounts {
+    std::shared_ptr<const ImageSchema> schema;
+    int64_t task = -1;  // that sends, where it is here
+    int64_t tuples = 0, bytes = 0, batches = 0;
+    int64_t small_rows = 0;                       // of batches that were not measured
+    int64_t sampled_rows = 0, sampled_bytes = 0;  // of small ones that were
+    int64_t measured = 0;                         // small ones since the start
+    double row_bytes = 0;                         // in the samples of the last interval that had any
+    int64_t transport_ns = 0;
+    uint64_t waiting = 0, in_ns = 0, out_ns = 0;  // batches in an inbox, and sums, modulo 2^64, of when they came and went
+};
 
 class Tally {
   public:
-    Tally(size_t tasks, size_t edges)
-        : wall_ns_(tasks + 2), tuples_in_(tasks), runs_(tasks), bytes_out_(tasks), edge_tuples_(edges), edge_bytes_(edges),
-          row_bytes_(edges), until_measured_(edges) {}
+    Tally(size_t tasks, const std::vector<nb::object>& codecs, nb::object clock)
+        : tasks_(static_cast<int64_t>(tasks)), clock_(std::move(clock)), wall_ns_(tasks + 3 + 2 * codecs.size()),
+          cpu_ns_(wall_ns_.size()), tuples_in_(tasks), runs_(tasks), busy_ns_(tasks), edges_(codecs.size()) {
+        for (size_t e = 0; e < codecs.size(); e++)
+            if (!codecs[e].is_none()) edges_[e].schema = nb::cast<const ImageCodec&>(codecs[e]).schema;
+    }
 
-    // Charges time to another from now on: a task or, with the numbers behind the tasks, the worker itself or idleness.
-    // Returns the number that was charged until now.
-    int64_t switch_to(int64_t to, int64_t now_ns) {
-        if (now_ns < 0) now_ns = ns_of(std::chrono::steady_clock::now());
-        const int64_t was = at_work_;
-        static_cast<void>(wall_ns_.at(static_cast<size_t>(to)));  // throws on an unknown number before any change
-        wall_ns_[static_cast<size_t>(was)] += now_ns - since_ns_;
-        at_work_ = to;
-        since_ns_ = now_ns;
+    int64_t loop() const { return tasks_; }
+    int64_t waiting() const { return tasks_ + 1; }
+    int64_t arriving() const { return tasks_ + 2; }
+
+    // Charges time to another from now on: a task, the loop, waiting or arriving. Returns what was charged until now.
+    int64_t switch_to(int64_t to, int64_t at_ns) {
+        if (to < 0 || to > arriving()) throw nb::index_error("no task has this number");
+        const int64_t was = at_work_ > arriving() ? base_ : at_work_;
+        charge(to, at_ns < 0 ? now() : at_ns);
         return was;
     }
 
     // The same for a task that gets rows, and counts them.
     int64_t run(int64_t task, int64_t rows) {
-        tuples_in_.at(static_cast<size_t>(task)) += rows;
+        if (task < 0 || task >= tasks_) throw nb::index_error("no task has this number");
+        tuples_in_[static_cast<size_t>(task)] += rows;
         runs_[static_cast<size_t>(task)]++;
         return switch_to(task, -1);
     }
 
-    // A batch has left a task on an edge.
-    void sent(size_t task, size_t edge, int64_t rows, int64_t size) {
-        bytes_out_.at(task) += size;
-        edge_tuples_.at(edge) += rows;
-        edge_bytes_[edge] += size;
+    // The sending end of an edge is at work, until `sent` or until another task runs.
+    void sending(size_t edge) { enter(send_slot(edge)); }
+
+    // It is at work no longer.
+    void rest() {
+        if (at_work_ > arriving()) charge(base_, now());
     }
 
-    // A batch has gone straight to a task of the same worker. The metric log alone wants its bytes, so most are
-    // estimated.
-    void passed(size_t task, size_t edge, nb::handle batch, int64_t rows) {
-        if (until_measured_.at(edge) == 0) {
-            row_bytes_[edge] = nb::cast<double>(batch.attr("nbytes")) / static_cast<double>(std::max<int64_t>(rows, 1));
-            until_measured_[edge] = MEASURE_EVERY;
+    // A batch has left a task on an edge; `batches` is 0 where it waits for others to join it.
+    void sent(int64_t task, size_t edge, nb::handle batch, int64_t rows, int64_t batches) {
+        count(task, edge, size_of(edges_.at(edge), batch, rows), rows, batches);
+        rest();
+    }
+
+    void sent_image(int64_t task, size_t edge, const PreparedImage& image) {
+        count(task, edge, image.payload(), image.plan.rows, 1);
+        rest();
+    }
+
+    // Batches that were held have gone as one.
+    void joined(size_t edge) {
+        edges_.at(edge).batches++;
+        rest();
+    }
+
+    // A batch goes straight to a task of the same worker: the edge is at work until that task runs.
+    void passed(int64_t task, size_t edge, nb::handle batch, int64_t rows) {
+        enter(send_slot(edge));
+        count(task, edge, size_of(edges_[edge], batch, rows), rows, 1);
+    }
+
+    // A frame has arrived on an edge: what follows is its work. Credit is the sending end's, all else the receiving one's.
+    void taken(size_t edge, int kind, int64_t sent_ns, int64_t bytes) {
+        const int64_t slot = kind == FRAME_CREDIT ? send_slot(edge) : receive_slot(edge);
+        enter(slot);
+        arrivals_.emplace_back(slot, bytes + static_cast<int64_t>(sizeof(FrameHead)));
+        if (kind == FRAME_DATA && sent_ns > 0) {
+            const int64_t here_ns = clock_.is_none() ? wall_ns() : since_ns_;
+            if (here_ns > sent_ns) edges_[edge].transport_ns += std::min(here_ns - sent_ns, TRANSPORT_NS_MAX);
         }
-        until_measured_[edge]--;
-        sent(task, edge, rows, static_cast<int64_t>(row_bytes_[edge] * static_cast<double>(rows)));
     }
 
-    // A batch has reached a sink, `latency_us` after it left its source.
-    void arrived(int64_t task, int64_t latency_us) { latency_[{task, bucket_of(latency_us)}]++; }
+    // The receiving end of an edge is at work without a frame: it grants credit.
+    void receiving(size_t edge) { enter(receive_slot(edge)); }
 
-    void arrived_now(int64_t task, int64_t origin_ns) {
-        arrived(task, (ns_of(std::chrono::system_clock::now()) - origin_ns) / 1000);
+    // A batch waits in an inbox from now on; the time is that of the last change of slots, a moment ago.
+    void queued(size_t edge) {
+        EdgeCounts& counts = edges_.at(edge);
+        counts.waiting++;
+        counts.in_ns += static_cast<uint64_t>(since_ns_);
     }
+
+    // Packets, whose third item is their edge, have been taken from an inbox: joining them is that edge's work.
+    void dequeued(nb::tuple packets) {
+        int64_t edge = -1;
+        const int64_t at_ns = now();
+        for (nb::handle packet : packets) {
+            edge = PyLong_AsLongLong(PyTuple_GetItem(packet.ptr(), 2));
+            if (edge < 0) {
+                if (PyErr_Occurred() != nullptr) throw nb::python_error();
+                continue;
+            }
+            EdgeCounts& counts = edges_.at(static_cast<size_t>(edge));
+            counts.waiting--;
+            counts.out_ns += static_cast<uint64_t>(at_ns);
+        }
+        if (edge < 0) return;
+        if (at_work_ <= arriving()) base_ = at_work_;
+        charge(receive_slot(static_cast<size_t>(edge)), at_ns);
+    }
+
+    // The worker has waited until then, and has taken in what there was since.
+    void woken(int64_t woken_ns) {
+        const int64_t at_ns = now();
+        if (woken_ns > since_ns_ && woken_ns < at_ns) charge(arriving(), woken_ns);
+        charge(loop(), at_ns);
+    }
+
+    // All that had arrived has been looked at: taking it in is charged to its edges by their bytes on the way, or to
+    // the loop where nothing had come.
+    void looked() {
+        rest();
+        int64_t& pot = wall_ns_[static_cast<size_t>(arriving())];
+        int64_t weight = 0;
+        for (const auto& [slot, bytes] : arrivals_) weight += bytes;
+        for (const auto& [slot, bytes] : arrivals_) {  // of what is left, so that nothing is left in the end
+            const auto part =
+                static_cast<int64_t>(static_cast<double>(pot) * static_cast<double>(bytes) / static_cast<double>(weight));
+            add(slot, part);
+            pot -= part;
+            weight -= bytes;
+        }
+        add(loop(), pot);
+        pot = 0;
+        arrivals_.clear();
+    }
+
+    // CPU time since the last call is shared out by the time for which each slot was charged. What is more than that
+    // time was spent on waiting, and is the loop's, as is what rounding leaves.
+    void settle(int64_t cpu_ns) {
+        int64_t busy = 0;
+        for (const int64_t slot : touched_)
+            if (slot != waiting()) busy += wall_ns_[static_cast<size_t>(slot)];
+        const double share = busy > 0 ? std::min(1.0, static_cast<double>(cpu_ns) / static_cast<double>(busy)) : 0;
+        int64_t left = cpu_ns;
+        for (const int64_t slot : touched_) {
+            const auto at = static_cast<size_t>(slot);
+            if (slot < tasks_) busy_ns_[at] += wall_ns_[at];
+            if (slot == waiting()) {
+                waited_ns_ += wall_ns_[at];
+            } else {
+                const auto part = static_cast<int64_t>(share * static_cast<double>(wall_ns_[at]));
+                cpu_ns_[at] += part;
+                left -= part;
+            }
+            wall_ns_[at] = 0;
+        }
+        touched_.clear();
+        cpu_ns_[static_cast<size_t>(loop())] += left;
+    }
+
+    // Rows have reached a sink, `latency_us` after they left their source.
+    void arrived(int64_t task, int64_t latency_us, int64_t rows) {
+        auto& [batches, all] = latency_[{task, bucket_of(latency_us)}];
+        batches++;
+        all += rows;
+    }
+
+    void arrived_now(int64_t task, int64_t origin_ns, int64_t rows) { arrived(task, (wall_ns() - origin_ns) / 1000, rows); }
 
     int64_t since_ns() const { return since_ns_; }
     int64_t at_work() const { return at_work_; }
 
-    // How long each number was charged since the last call.
-    Counts take_wall_ns() { return taken(wall_ns_); }
-
-    // Rows and runs of each task, bytes that left it, rows and bytes of each edge; counting starts afresh.
-    auto take_counts() {
-        return std::make_tuple(taken(tuples_in_), taken(runs_), taken(bytes_out_), taken(edge_tuples_), taken(edge_bytes_));
+    // Of each task: rows, runs, bytes out, busy time and CPU in us; of the loop: CPU, and the time for which it waited,
+    // in us. Counting starts afresh; parts of a microsecond are kept for the next time.
+    auto take_tasks() {
+        Counts bytes_out(static_cast<size_t>(tasks_)), cpu(static_cast<size_t>(tasks_)), busy(static_cast<size_t>(tasks_));
+        for (EdgeCounts& edge : edges_) {
+            estimate(edge);
+            if (edge.task >= 0) bytes_out[static_cast<size_t>(edge.task)] += edge.bytes;
+        }
+        for (size_t t = 0; t < cpu.size(); t++) {
+            cpu[t] = whole_us(cpu_ns_[t]);
+            busy[t] = whole_us(busy_ns_[t]);
+        }
+        return std::make_tuple(drained(tuples_in_), drained(runs_), bytes_out, busy, cpu,
+                               whole_us(cpu_ns_[static_cast<size_t>(loop())]), whole_us(waited_ns_));
     }
 
-    // Task, bucket and count, in order.
+    // Of each edge with anything to tell: number, rows, bytes, batches, and us of sending, receiving, transport and
+    // queue. To be called after `take_tasks`, which asks for the same bytes.
+    auto take_edges() {
+        std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> found;
+        for (size_t e = 0; e < edges_.size(); e++) {
+            EdgeCounts& edge = edges_[e];
+            estimate(edge);
+            const uint64_t still_in_ns = edge.waiting * static_cast<uint64_t>(since_ns_);
+            auto queue_ns = static_cast<int64_t>(edge.out_ns + still_in_ns - edge.in_ns);
+            const int64_t send = whole_us(cpu_ns_[static_cast<size_t>(send_slot(e))]);
+            const int64_t receive = whole_us(cpu_ns_[static_cast<size_t>(receive_slot(e))]);
+            const int64_t transport = whole_us(edge.transport_ns), queue = whole_us(queue_ns);
+            edge.in_ns = still_in_ns;
+            edge.out_ns = static_cast<uint64_t>(queue_ns);  // what is left of a microsecond
+            if (edge.tuples != 0 || edge.batches != 0 || send != 0 || receive != 0 || transport != 0 || queue != 0)
+                found.emplace_back(static_cast<int64_t>(e), edge.tuples, edge.bytes, edge.batches, send, receive, transport,
+                                   queue);
+            edge.tuples = edge.bytes = edge.batches = 0;
+        }
+        return found;
+    }
+
+    // Task, bucket, batches and rows, in order.
     auto take_latency() {
-        std::vector<std::tuple<int64_t, int64_t, int64_t>> found;
-        for (const auto& [key, count] : latency_) found.emplace_back(key.first, key.second, count);
+        std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>> found;
+        for (const auto& [key, count] : latency_) found.emplace_back(key.first, key.second, count.first, count.second);
         latency_.clear();
         return found;
     }
 
   private:
-    static Counts taken(Counts& counts) {
+    static Counts drained(Counts& counts) {
         Counts found(counts.size());
         found.swap(counts);
         return found;
     }
 
-    Counts wall_ns_, tuples_in_, runs_, bytes_out_, edge_tuples_, edge_bytes_;
-    std::vector<double> row_bytes_;
-    std::vector<int> until_measured_;
-    std::map<std::pair<int64_t, int64_t>, int64_t> latency_;  // by task and bucket; a few dozen
-    int64_t at_work_ = 0, since_ns_ = 0;
+    static int64_t whole_us(int64_t& ns) {
+        const int64_t us = ns / 1000;
+        ns -= us * 1000;
+        return us;
+    }
+
+    int64_t send_slot(size_t edge) const {
+        if (edge >= edges_.size()) throw nb::index_error("no edge has this number");
+        return tasks_ + 3 + 2 * static_cast<int64_t>(edge);
+    }
+    int64_t receive_slot(size_t edge) const { return send_slot(edge) + 1; }
+
+    int64_t now() const {
+        if (!clock_.is_none()) return nb::cast<int64_t>(clock_());
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+
+    void add(int64_t slot, int64_t ns) {
+        int64_t& wall = wall_ns_[static_cast<size_t>(slot)];
+        if (wall == 0 && ns != 0) touched_.push_back(slot);
+        wall += ns;
+    }
+
+    void charge(int64_t to, int64_t at_ns) {
+        add(at_work_, at_ns - since_ns_);
+        at_work_ = to;
+        since_ns_ = at_ns;
+    }
+
+    void enter(int64_t slot) {
+        if (at_work_ <= arriving()) base_ = at_work_;
+        charge(slot, now());
+    }
+
+    void count(int64_t task, size_t edge, int64_t size, int64_t rows, int64_t batches) {
+        if (task < 0 || task >= tasks_) throw nb::index_error("no task has this number");
+        EdgeCounts& counts = edges_.at(edge);
+        counts.task = task;
+        counts.tuples += rows;
+        counts.bytes += size;
+        counts.batches += batches;
+    }
+
+    // What is known of a batch's bytes at once; the rest is left to `estimate`.
+    int64_t size_of(EdgeCounts& edge, nb::handle batch, int64_t rows) {
+        if (edge.schema != nullptr && edge.schema->nodes[0].row_bytes >= 0) return rows * edge.schema->nodes[0].row_bytes;
+        if (rows >= MEASURE_ROWS) return measured(edge, batch);
+        if (rows == 0) return 0;
+        // By chance, not every so many: batches may come in a pattern. xorshift, from the same seed every time.
+        chance_ ^= chance_ << 13, chance_ ^= chance_ >> 7, chance_ ^= chance_ << 17;
+        if (edge.measured >= MEASURE_FIRST && chance_ % MEASURE_EVERY != 0) {
+            edge.small_rows += rows;
+            return 0;
+        }
+        const int64_t size = measured(edge, batch);
+        edge.measured++;
+        edge.sampled_rows += rows;
+        edge.sampled_bytes += size;
+        return size;
+    }
+
+    static int64_t measured(const EdgeCounts& edge, nb::handle batch) {
+        try {
+            if (edge.schema != nullptr) return payload_of(*edge.schema, HeldBatch(batch).array);
+        } catch (const ImageFault&) {  // a type that its stream does not declare; sending it would fail
+        }
+        return nb::cast<int64_t>(batch.attr("nbytes"));
+    }
+
+    static void estimate(EdgeCounts& edge) {
+        if (edge.sampled_rows > 0) edge.row_bytes = static_cast<double>(edge.sampled_bytes) / static_cast<double>(edge.sampled_rows);
+        edge.bytes += static_cast<int64_t>(edge.row_bytes * static_cast<double>(edge.small_rows) + 0.5);
+        edge.small_rows = edge.sampled_rows = edge.sampled_bytes = 0;
+    }
+
+    int64_t tasks_;
+    nb::object clock_;  // None: the machine's
+    Counts wall_ns_, cpu_ns_;
+    Counts tuples_in_, runs_, busy_ns_;
+    std::vector<EdgeCounts> edges_;
+    std::vector<int64_t> touched_;                         // slots that were charged since CPU was shared out last
+    std::vector<std::pair<int64_t, int64_t>> arrivals_;  // slot and bytes of each frame of this look
+    std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> latency_;  // by task and bucket; a few dozen
+    int64_t at_work_ = 0, base_ = 0, since_ns_ = 0, waited_ns_ = 0;
+    uint64_t chance_ = 0x9E3779B97F4A7C15;
 };
 
 }  // namespace
@@ -126,17 +364,32 @@ class Tally {
 void bind_tally(nb::module_& module) {
     module.def("latency_bucket", &bucket_of, "latency_us"_a);
     nb::class_<Tally>(module, "Tally")
-        .def(nb::init<size_t, size_t>(), "tasks"_a, "edges"_a)
-        .def("switch_to", &Tally::switch_to, "to"_a, "now_ns"_a = -1)
+        .def(nb::init<size_t, const std::vector<nb::object>&, nb::object>(), "tasks"_a, "codecs"_a,
+             "clock"_a.none() = nb::none())
+        .def_prop_ro("loop", &Tally::loop)
+        .def_prop_ro("waiting", &Tally::waiting)
+        .def_prop_ro("arriving", &Tally::arriving)
+        .def("switch_to", &Tally::switch_to, "to"_a, "at_ns"_a = -1)
         .def("run", &Tally::run, "task"_a, "rows"_a)
-        .def("sent", &Tally::sent, "task"_a, "edge"_a, "rows"_a, "size"_a)
+        .def("sending", &Tally::sending, "edge"_a)
+        .def("receiving", &Tally::receiving, "edge"_a)
+        .def("rest", &Tally::rest)
+        .def("sent", &Tally::sent, "task"_a, "edge"_a, "batch"_a, "rows"_a, "batches"_a = 1)
+        .def("sent_image", &Tally::sent_image, "task"_a, "edge"_a, "image"_a)
+        .def("joined", &Tally::joined, "edge"_a)
         .def("passed", &Tally::passed, "task"_a, "edge"_a, "batch"_a, "rows"_a)
-        .def("arrived", &Tally::arrived, "task"_a, "latency_us"_a)
-        .def("arrived_now", &Tally::arrived_now, "task"_a, "origin_ns"_a)
+        .def("taken", &Tally::taken, "edge"_a, "kind"_a, "sent_ns"_a, "size"_a)
+        .def("queued", &Tally::queued, "edge"_a)
+        .def("dequeued", &Tally::dequeued, "packets"_a)
+        .def("woken", &Tally::woken, "woken_ns"_a)
+        .def("looked", &Tally::looked)
+        .def("settle", &Tally::settle, "cpu_ns"_a)
+        .def("arrived", &Tally::arrived, "task"_a, "latency_us"_a, "rows"_a = 1)
+        .def("arrived_now", &Tally::arrived_now, "task"_a, "origin_ns"_a, "rows"_a = 1)
         .def_prop_ro("since_ns", &Tally::since_ns)
         .def_prop_ro("at_work", &Tally::at_work)
-        .def("take_wall_ns", &Tally::take_wall_ns)
-        .def("take_counts", &Tally::take_counts)
+        .def("take_tasks", &Tally::take_tasks)
+        .def("take_edges", &Tally::take_edges)
         .def("take_latency", &Tally::take_latency);
 }
 

@@ -3,13 +3,15 @@
 //     bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
 //     byte  4      kind                              bytes 12-15  rows
 //     bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit, epoch or slice
-//     bytes 24-63  zero
+//     bytes 24-31  when it was given to its transport, ns since 1970 by the sender's clock; 0: not told
+//     bytes 32-63  zero
 //
 // The head is as long as a buffer's alignment, so every image is aligned wherever its frame begins, and is read without
 // being moved. Frames are received into blocks. A block is used again when the last batch in it has gone. A large frame
 // gets a block of its own, and the kernel writes it there directly.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -28,7 +30,8 @@ struct FrameHead {
     uint32_t edge = 0;
     uint32_t rows = 0;
     int64_t value = 0;
-    uint64_t reserved[5] = {};
+    int64_t sent_ns = 0;
+    uint64_t reserved[4] = {};
 };
 static_assert(sizeof(FrameHead) == IMAGE_ALIGNMENT);
 
@@ -45,6 +48,12 @@ inline constexpr size_t BODY_BYTES_MAX = size_t{256} << 20;
 inline constexpr size_t BLOCK_BYTES = size_t{256} << 10;  // small enough to stay in the cache
 inline constexpr size_t LARGE_BYTES = BLOCK_BYTES / 2;     // frames that get a block of their own
 inline constexpr size_t POOL_BYTES_MAX = size_t{16} << 20;  // what the pool keeps for the next frames
+
+// The clock of all machines, as well as they agree on it: rows and frames are stamped with it.
+inline int64_t wall_ns() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
 
 // Why a head cannot belong to a job with this number of edges; empty where it can.
 std::string frame_fault(const FrameHead& head, uint32_t edges);

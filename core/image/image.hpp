@@ -54,6 +54,7 @@ struct ImageNode {
     int64_t width = 0;     // bytes per value; of a FixedList: items per value
     int32_t buffers = 0;   // without variadic ones
     int32_t dictionary = -1;  // number of the node that holds the values
+    int64_t row_bytes = -1;   // what metering counts each value for, where all are alike (payload.hpp)
     std::vector<int32_t> children;
     std::array<int8_t, 128> child_of{};  // unions: type code -> child, or -1
     std::string path;                    // for messages

@@ -29,7 +29,7 @@ ImageCodec::ImageCodec(nb::handle capsule, nb::object pyarrow_schema)
     : schema(std::make_shared<const ImageSchema>(schema_in(capsule))), pyarrow_schema(std::move(pyarrow_schema)) {}
 
 PreparedImage prepare(const ImageCodec& codec, nb::handle batch) {
-    PreparedImage prepared{codec.schema, std::make_shared<const HeldBatch>(batch), {}};
+    PreparedImage prepared{codec.schema, std::make_shared<const HeldBatch>(batch), {}, nullptr, 0};
     plan_image(*prepared.schema, prepared.held->array, prepared.plan);
     return prepared;
 }
@@ -38,6 +38,10 @@ void PreparedImage::write(uint8_t* to) const {
     if (plan.bytes < BYTES_WORTH_UNLOCKING) return write_image(*schema, plan, to);
     const nb::gil_scoped_release unlocked;
     write_image(*schema, plan, to);
+}
+
+int64_t PreparedImage::payload() const {
+    return rows == nullptr ? payload_of(*schema, held->array) : payload_of(*schema, held->array, rows, plan.rows);
 }
 
 PythonBytes::PythonBytes(nb::handle owner, int flags) {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "kernels/columns/exchange.hpp"
-#include "image/image.hpp"
+#include "image/payload.hpp"
 #include "kernels/columns/route.hpp"
 
 namespace penstock {
@@ -35,10 +35,13 @@ struct HeldBatch {
 // An image that has been measured and not yet written: of a batch, or of those rows of it that go to one target.
 struct PreparedImage {
     void write(uint8_t* to) const;
+    int64_t payload() const;  // what metering counts it for
 
     std::shared_ptr<const ImageSchema> schema;
     std::shared_ptr<const HeldBatch> held;
     ImagePlan plan;
+    const uint32_t* rows = nullptr;  // of the held batch, `plan.rows` of them; none: all in their order
+    int64_t sent_ns = 0;  // when it was given to a transport that had no room for it; 0: it has not waited
 };
 
 PreparedImage prepare(const ImageCodec& codec, nanobind::handle batch);

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "image/image.hpp"
+#include "image/payload.hpp"
 
 namespace penstock {
 
@@ -153,6 +153,7 @@ ImageSchema::ImageSchema(const ArrowSchema& schema) : fingerprint(0xcbf29ce48422
     if (std::strcmp(schema.format, "+s") != 0) throw ImageFault("an image holds a record batch, not a single array");
     Flattener(*this).add(schema, "", 0);
     nodes[0].buffers = 0;  // a batch has no nulls of its own
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) node->row_bytes = fixed_payload(*this, *node);
 }
 
 }  // namespace penstock

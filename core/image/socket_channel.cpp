@@ -91,6 +91,7 @@ void SocketChannel::send_image(uint32_t edge, const ImageSchema& schema, const I
     head.edge = edge;
     head.rows = static_cast<uint32_t>(plan.rows);
     head.value = value;
+    head.sent_ns = wall_ns();
     Outgoing frame = std::move(spare_);
     lay_out(frame, schema, plan, head);
     frame.keep = std::move(keep);

@@ -15,7 +15,7 @@ import pytest
 from penstock.deploy.driver.rendezvous import ControlServer, wait_until
 from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode_deployment
 from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
-from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.metrics.sums import Sums
 from penstock.deploy.worker.control import METRICS_ASIDE, METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
 from penstock.run.engine.meters import TABLES, Meters, TaskTime
 from penstock.run.engine.worker import Cancelled, Deployment
@@ -205,8 +205,9 @@ def test_metrics_of_a_line_that_is_congested_for_long_are_joined_and_no_count_is
         line.deliver("out", BATCH)  # nobody sends them yet
     meters = Meters(0, "n1", ["count/0", "count/1"], [("count/0", "count/1")])
     meters.start(0)
+    five = pa.record_batch({"i": pa.array(range(5), pa.int64())})
     for i in range(1, intervals + 1):
-        meters.sent(0, 0, 5, 40)
+        meters.sent(0, 0, five, 5)
         late = [TaskTime(2, i), TaskTime()]  # two late rows an interval
         line.metrics(meters.snapshot(i * 1_000_000, [(i, i), (0, 0)], [0, 0], late))
         assert len(line._aside) <= METRICS_ASIDE
@@ -219,7 +220,8 @@ def test_metrics_of_a_line_that_is_congested_for_long_are_joined_and_no_count_is
     assert {task: counts["interval_us"] for task, counts in sums.tasks.items()} == dict.fromkeys(
         ("count/0", "count/1"), intervals * 1_000_000
     )
-    assert sums.edges == {("count/0", "count/1"): {"tuples": 5 * intervals, "bytes": 40 * intervals}}
+    ((pair, edge),) = sums.edges.items()
+    assert (pair, edge.tuples, edge.bytes) == (("count/0", "count/1"), 5 * intervals, 40 * intervals)
     assert sums.newest["count/0"]["queue_batches"] == intervals
     assert sums.watermarks_us == {"count/0": intervals}
     assert (sums.began_us, sums.ended_us) == (0, intervals * 1_000_000)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import ANY
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -108,6 +110,42 @@ def test_rates_say_what_went_over_every_edge(measured: Measured) -> None:
 
 
 @one_session
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("window", [None, 7.5, "1 minute"])
+def test_both_builders_make_the_same_profile(
+    spark: SparkSession, tmp_path: Path, window: float | str | None, busy: bool
+) -> None:
+    rng = random.Random(3)
+    log = MetricLog("aa", tmp_path, "words")
+    for i in range(400):
+        end = {"time_us": 90_000_000 + i * 250_000 + rng.randrange(9), "interval_us": rng.randrange(1, 300_000)}
+        for worker in range(2):
+            rows = rng.choice((0, rng.randrange(1, 10_000)))
+            counts = {name: rng.randrange(200_000) for name in TABLES["tasks"].names}
+            text = {"node": "n", "idle": False, "worker": worker, "watermark_us": None}
+            moved = {"tuples_in": rows * worker, "tuples_out": rows}
+            task = counts | text | end | moved | {"task": f"{'ab'[worker]}/0"}
+            log.take(worker, "tasks", pa.RecordBatch.from_pylist([task], TABLES["tasks"]))
+            counts = {name: rng.randrange(200_000) for name in TABLES["edges"].names}
+            pair = {"source": "a/0", "target": "b/0", "distance": "ring", "tuples": 0 if worker else rows}
+            log.take(worker, "edges", pa.RecordBatch.from_pylist([counts | end | pair], TABLES["edges"]))
+    log.close()
+    sums = log.sums() if window is None else log.recent(window)
+    here, there = sums.profile(busy=busy), build_profile(spark, tmp_path, window=window, busy=busy)
+    assert asdict(there) == {"costs": None} | {
+        "tasks": {task: pytest.approx(asdict(found)) for task, found in here.tasks.items()},
+        "edges": tuple(
+            {name: value if isinstance(value, str) else pytest.approx(value) for name, value in asdict(edge).items()}
+            for edge in here.edges
+        ),
+        "seconds": None if busy else pytest.approx(here.seconds),
+        "rows": None if busy else pytest.approx(here.rows),
+    }
+    assert there.edges
+    assert (len(here.tasks), here.tasks["a/0"].spread, here.edges[0].distance) == (2, ANY, "ring")
+
+
+@one_session
 def test_an_empty_folder_is_no_metric_log(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is no metric log"):
         build_profile(spark, tmp_path)
@@ -133,7 +171,11 @@ def test_figures_that_cannot_be_and_files_that_cannot_be_read_are_told_in_one_li
         "idle": False,
     }
     log.take(0, "tasks", pa.RecordBatch.from_pylist([row], TABLES["tasks"]))
-    edge: dict[str, object] = dict.fromkeys(TABLES["edges"].names, 1) | {"source": "a/0", "target": "b/0"}
+    edge: dict[str, object] = dict.fromkeys(TABLES["edges"].names, 1) | {
+        "source": "a/0",
+        "target": "b/0",
+        "distance": "ring",
+    }
     log.take(0, "edges", pa.RecordBatch.from_pylist([edge], TABLES["edges"]))
     log.close()
     with pytest.raises(InvalidInput, match=r"log is damaged: .*task 'a/0' has measured -5, and figures begin at 0"):

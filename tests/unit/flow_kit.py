@@ -31,7 +31,7 @@ class Recorder:
         assert not self.watermarks or time_us >= self.watermarks[-1], "a watermark went backwards"
         self.watermarks.append(time_us)
 
-    def arrived(self) -> None:
+    def arrived(self, rows: int) -> None:
         self.arrivals += 1
 
     def rows(self, output: str = MAIN) -> list[tuple[Any, ...]]:
@@ -189,5 +189,5 @@ class _Handed:
             for index in router.targets if name == MAIN and not (time and time.by_input) else ():
                 self.whole.marked((reader, index), (self.place[0], name, self.place[1], port), time_us)
 
-    def arrived(self) -> None:
+    def arrived(self, rows: int) -> None:
         """Nobody asks how long it took."""

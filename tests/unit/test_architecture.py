@@ -28,10 +28,11 @@ ALLOWED = {
     "apps": {"model", "flow", "jobs"},
     "optimise": {"model", "extensions", "_core"},
     "observe": {"model"},
+    "imports": {"model"},
     "testing": {"model", "run", "optimise"},
-    "deploy": {"model", "flow", "run", "optimise"},
+    "deploy": {"model", "flow", "run", "optimise", "imports"},
     "jobs": {"model", "flow", "deploy"},
-    "cli": {"model", "apps", "optimise", "observe", "deploy", "run", "extensions"},
+    "cli": {"model", "apps", "optimise", "observe", "imports", "deploy", "run", "extensions"},
     # The laboratory is one room for the product: it may see everything of it, and nothing of it sees the laboratory.
     "penstock_lab": {"model", "apps", "flow", "run", "optimise", "observe", "deploy", "jobs", "cli", "_core"},
 }

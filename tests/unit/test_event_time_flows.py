@@ -14,7 +14,7 @@ from worker_kit import LocalJob
 
 import penstock as ps
 from penstock.deploy.driver.time_notes import lost_notes, time_notes
-from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.metrics.sums import Sums
 from penstock.run.engine.meters import TABLES
 from penstock.run.engine.worker import TaskFault
 from penstock.run.engine.worker_share import RunSettings

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.deploy.metrics.exporter import LADDER_S, Exporter, cumulative, host_name, is_loopback
-from penstock.deploy.metrics.metric_log import SUMMED, Sums
+from penstock.deploy.metrics.sums import SUMMED, EdgeSums, Sums
 from penstock.errors import InvalidInput
 
 NASTY = 'a"b\\c\n<script>/0'
 
 
 def some_sums() -> Sums:
-    counts = dict(zip(SUMMED, (2_500_000, 10, 20, 30, 4, 500_000, 1_000_000, 5, 6), strict=True))
+    counts = dict(zip(SUMMED, (2_500_000, 3_000_000, 10, 20, 30, 4, 500_000, 1_000_000, 5, 6), strict=True))
     newest: dict[str, int | str] = {"queue_batches": 3, "queue_bytes": 300, "worker": 1, "node": "n1", "idle": False}
-    return Sums(
-        {NASTY: counts}, {NASTY: newest}, {(NASTY, "b/1"): {"tuples": 7, "bytes": 70}}, {"b/1": Counter({900: 2})}
-    )
+    edge = EdgeSums(7, 70, 2, 3_000_000, 4_000_000, 500_000, 250_000, 1_000_000, "ring")
+    workers = {1: {"cpu_us": 9_000_000, "loop_us": 1_000_000, "waiting_us": 2_000_000}}
+    return Sums({NASTY: counts}, {NASTY: newest}, {(NASTY, "b/1"): edge}, workers, {"b/1": Counter({900: 2})})
 
 
 def ask(url: str, *, host: str | None = None, path: str | None = None, method: str = "GET") -> tuple[int, str]:
@@ -52,6 +52,7 @@ def test_every_number_has_its_labels_and_nasty_names_stay_names() -> None:
     }
     task = (("job", "job"), ("node", "n1"), ("operator", NASTY[:-2]), ("task", NASTY), ("worker", "1"))
     assert samples["penstock_task_cpu_seconds_total", *task] == 2.5
+    assert samples["penstock_task_busy_seconds_total", *task] == 3
     assert samples["penstock_task_tuples_in_total", *task] == 10
     assert samples["penstock_task_blocked_seconds_total", *task] == 0.5
     assert samples["penstock_task_queue_bytes", *task] == 300
@@ -60,6 +61,15 @@ def test_every_number_has_its_labels_and_nasty_names_stay_names() -> None:
     assert samples["penstock_task_idle", *task] == 0
     edge = (("job", "job"), ("source", NASTY), ("target", "b/1"))
     assert samples["penstock_edge_bytes_total", *edge] == 70
+    assert samples["penstock_edge_batches_total", *edge] == 2
+    assert samples["penstock_edge_send_seconds_total", *edge] == 3
+    assert samples["penstock_edge_receive_seconds_total", *edge] == 4
+    assert samples["penstock_edge_transport_seconds_total", *edge] == 0.5
+    assert samples["penstock_edge_queue_seconds_total", *edge] == 0.25
+    worker = (("job", "job"), ("worker", "1"))
+    assert samples["penstock_worker_cpu_seconds_total", *worker] == 9
+    assert samples["penstock_worker_loop_seconds_total", *worker] == 1
+    assert samples["penstock_worker_waiting_seconds_total", *worker] == 2
     at = (("job", "job"), ("task", "b/1"))
     assert samples["penstock_latency_seconds_count", *at] == 2
     assert samples["penstock_latency_seconds_sum", *at] == pytest.approx(0.0018)

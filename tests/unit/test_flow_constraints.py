@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.deploy import JobOptions
 from penstock.deploy.driver import binding
-from penstock.deploy.driver.slots import Power, Slots
+from penstock.deploy.driver.slots import Slots, common_tags
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.worker.node_tags import node_tags
 from penstock.errors import Infeasible, InvalidInput
@@ -155,10 +155,10 @@ def test_tags_of_a_node_are_what_spark_tells_of_every_executor_there() -> None:
     assert len(node_tags([f"r{i}" for i in range(999)], {})) == 64
 
     def hello(worker: int, *tags: str) -> Hello:
-        return Hello(worker, 3, "ee2"[worker], "h", 1, 2, 3, "boot", "ipc", "3", "1", 8000.0, tags=tags)
+        return Hello(worker, 3, "e", "h", 1, 2, 3, "boot", "ipc", "3", "1", 8000.0, tags=tags)
 
-    slots = Slots.of([hello(0, "a", "b"), hello(1, "b", "c"), hello(2, "c")], None)
-    assert slots.cluster().tags == {"n2": ("b",), "n1": ("c",)}
+    workers = [hello(0, "a", "b"), hello(1, "b", "c"), hello(2, "c")]
+    assert common_tags(workers, ["n1", "n1", "n2"]) == {"n1": ("b",), "n2": ("c",)}
 
 
 def test_constraints_come_from_a_file_of_their_own_a_topology_or_a_plan(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_given_plan_is_matched_to_nodes_by_their_tags() -> None:
     flow = replace(top.build(), constraints=(ps.on_tag("counts", "gpu"),))
     places = {"lines/0": ps.Slot("x", 0), "words/0": ps.Slot("x", 0), "counts/0": ps.Slot("y", 0)}
     plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 2, 1.0, places)
-    tagged = Slots(("n1", "n2"), {"n1": Power(tags=("gpu",))})
+    tagged = Slots(("n1", "n2"), tags_of={"n1": ("gpu",)})
     assert binding.given(flow, tagged, plan, None).plan.assignment["counts/0"].node == "n1"
     with pytest.raises(
         InvalidInput, match=r"allows it only on a node with tag 'gpu'; .*, of which no choice keeps that"

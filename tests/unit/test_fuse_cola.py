@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ DUMBBELL = graph_of(
     {("a", "b"): 0.2, ("b", "c"): 0.2, ("a", "c"): 0.2, ("c", "d"): 0.01, ("d", "e"): 0.2, ("e", "f"): 0.2},
 )
 
+LEAST_CUT = FuseOptions(balance=0.0)
+
 
 def workers(plan: Plan) -> set[str]:
     """Operators of each worker, as words."""
@@ -48,7 +51,8 @@ class TestBothVariants:
         assert plan.cost == pytest.approx(0.01)
 
     def test_one_node_is_enough_when_everything_fits_it(self, method: str) -> None:
-        plan = fuse(DUMBBELL, Cluster.uniform([(5, 2.0)], worker_capacity=None), method)
+        cluster = Cluster.uniform([(5, 2.0)], worker_capacity=None)
+        plan = fuse(DUMBBELL, cluster, method, options=LEAST_CUT)
         assert workers(plan) == {"abcdef"}
         assert plan.nodes_used == 1
 
@@ -72,11 +76,19 @@ class TestBothVariants:
 def test_balance_buys_utilisation_for_streams() -> None:
     graph = graph_of(dict.fromkeys("abcd", 0.2), {("a", "b"): 0.02, ("b", "c"): 0.01, ("c", "d"): 0.02})
     cluster = Cluster.uniform([(2, 1.0)])
-    together = fuse(graph, cluster, "cola")
+    together = fuse(graph, cluster, "cola", options=LEAST_CUT)
     assert together.nodes_used == 1
-    balanced = fuse(graph, cluster, "cola", options=FuseOptions(balance=0.9, threshold=1e6))
+    balanced = fuse(graph, cluster, "cola")  # phase 4 is on unless it is asked to be off
     assert workers(balanced) == {"ab", "cd"}
     assert balanced.max_utilisation < together.max_utilisation
+
+
+def test_the_threshold_is_how_much_more_may_be_cut() -> None:
+    # The first split that phase 4 tries cuts 0.01, the next ones 0.02 more each; a threshold of 1 stops at twice 0.01.
+    graph = graph_of(dict.fromkeys("abcd", 0.2), {("a", "b"): 0.02, ("b", "c"): 0.01, ("c", "d"): 0.02})
+    cluster = Cluster.uniform([(4, 1.0)])
+    assert workers(fuse(graph, cluster, "cola", options=FuseOptions(balance=1.0))) == {"ab", "cd"}
+    assert workers(fuse(graph, cluster, "cola", options=FuseOptions(balance=1.0, threshold=5.0))) == set("abcd")
 
 
 def test_a_threshold_of_zero_leaves_phase_4_out() -> None:
@@ -184,28 +196,25 @@ class TestProfileIterations:
         seen: list[Plan] = []
         run = self.run_with({"a": 0.4, "b": 0.3, "c": 0.1}, seen)
         cluster = Cluster.uniform([(2, 1.0)])
-        done = iterate(graph, cluster, run, "cola")  # type: ignore[arg-type]
-        assert [iteration.gamma for iteration in done[1:]] == list(GAMMAS) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+        done = iterate(graph, cluster, run, "cola", options=LEAST_CUT)  # type: ignore[arg-type]
+        assert [iteration.step.gamma for iteration in done[1:]] == list(GAMMAS) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
         assert seen[0].scheduler == "none"
-        plans = {iteration.gamma: iteration.plan for iteration in done[1:]}
+        found = [iteration.measured for iteration in done if iteration.measured is not None]
+        assert len(found) == len(done) == 7
         # At gamma 0.5 nodes hold 0.5: a (0.4 + 0.05) on one, b and c (0.4 + 0.05) on the other. At 1.0 all share one.
-        assert plans[0.5] is not None
-        assert workers(plans[0.5]) == {"a", "bc"}
-        assert plans[1.0] is not None
-        assert workers(plans[1.0]) == {"abc"}
-        for iteration in done[1:]:
-            assert iteration.plan is not None
-            measured = done[iteration.number - 1].profile
-            assert check_plan(graph, cluster, iteration.plan, measured) == []
+        assert workers(found[1].plan) == {"a", "bc"}
+        assert workers(found[6].plan) == {"abc"}
+        for before, after in itertools.pairwise(found):
+            assert check_plan(graph, cluster, after.plan, before.profile) == []
         assert chosen(done) is done[-1]  # each run was quicker than the one before
 
     def test_an_iteration_without_a_fusion_says_so_and_goes_on(self) -> None:
         graph = graph_of(dict.fromkeys("abc", 0.1), {("a", "b"): 0.01, ("b", "c"): 0.01})
         run = self.run_with({"a": 0.7, "b": 0.1, "c": 0.1}, [])
         done = iterate(graph, Cluster.uniform([(2, 1.0)]), run, "cola")  # type: ignore[arg-type]
-        assert done[1].plan is None
+        assert done[1].measured is None
         assert "'a/0' needs load 0.7" in done[1].note
-        assert done[-1].plan is not None
+        assert done[-1].measured is not None
 
 
 class TestCommandLine:

@@ -20,10 +20,10 @@ def test_a_log_that_cannot_be_written_goes_on_counting_and_tells_at_its_end(
     monkeypatch.setattr(metric_log, "FLUSH_SECONDS", -1.0)  # every batch is written at once
     log = MetricLog("job", tmp_path / "log")
     shutil.rmtree(tmp_path / "log")
-    row = dict.fromkeys(EDGE_COLUMNS.names, 1) | {"source": "a/0", "target": "b/0"}
+    row = dict.fromkeys(EDGE_COLUMNS.names, 1) | {"source": "a/0", "target": "b/0", "distance": "ring"}
     for _ in range(3):
         log.take(0, "edges", pa.RecordBatch.from_pylist([row], EDGE_COLUMNS))
-    assert log.sums().edges["a/0", "b/0"]["tuples"] == 3
+    assert log.sums().edges["a/0", "b/0"].tuples == 3
     log.close()
     (note,) = log.notes
     assert note.startswith("metric log stopped: ")
@@ -34,7 +34,7 @@ def test_a_full_disk_stops_the_log_and_leaves_no_half_file(tmp_path: Path) -> No
     log = MetricLog("job", tmp_path)
     hidden = tmp_path / "edges" / ".job-00000.parquet.writing"
     hidden.symlink_to("/dev/full")  # every write finds no space on this device
-    row = dict.fromkeys(EDGE_COLUMNS.names, 1) | {"source": "a/0", "target": "b/0"}
+    row = dict.fromkeys(EDGE_COLUMNS.names, 1) | {"source": "a/0", "target": "b/0", "distance": "ring"}
     log.take(0, "edges", pa.RecordBatch.from_pylist([row], EDGE_COLUMNS))
     assert log.notes == ()
     log.close()

@@ -201,7 +201,12 @@ DIAMOND_30 = Case("diamond", "heterogeneous", 30)
         (cost.cost_at("T3", DIAMOND_30, 148.0), [row("T3", 148)], "holds"),
         (cost.cost_at("T3", DIAMOND_30, 148.0), [row("T3", 146)], "differs"),
         (cost.cost_at("T3", DIAMOND_30, 148.0), [row("T3", 148, size=28)], "not run"),
-        (cost.heterogeneous_is_cheaper("diamond"), [row(OPTIMUM, 5), row(OPTIMUM, 6, cluster="homogeneous")], "holds"),
+        (cost.heterogeneous_is_cheaper("diamond"), [row(OPTIMUM, 4), row(OPTIMUM, 5, cluster="homogeneous")], "holds"),
+        (
+            cost.heterogeneous_is_cheaper("diamond"),  # lower, but not notably
+            [row(OPTIMUM, 5), row(OPTIMUM, 6, cluster="homogeneous")],
+            "differs",
+        ),
         (
             cost.heterogeneous_is_cheaper("diamond"),
             [row(OPTIMUM, 7), row(OPTIMUM, 6, cluster="homogeneous")],
@@ -210,6 +215,8 @@ DIAMOND_30 = Case("diamond", "heterogeneous", 30)
         (cost.heterogeneous_is_cheaper("diamond"), [row(OPTIMUM, 7)], "not run"),
         (cost.dearer_than_linear("diamond"), [row(OPTIMUM, 7), row(OPTIMUM, 6, layout="linear")], "holds"),
         (cost.dearer_than_linear("diamond"), [row(OPTIMUM, 6), row(OPTIMUM, 6, layout="linear")], "differs"),
+        (cost.dearer_than_linear("diamond", True), [row(OPTIMUM, 7), row(OPTIMUM, 6, layout="linear")], "differs"),
+        (cost.dearer_than_linear("diamond", True), [row(OPTIMUM, 9), row(OPTIMUM, 6, layout="linear")], "holds"),
         (cost.dearer_than_linear("diamond"), [row(OPTIMUM, 6), row(OPTIMUM, 0, layout="linear")], "holds"),
         (cost.costs_repeat("T3", "diamond"), [row("T3", 5)], "holds"),
         (cost.costs_repeat("T3", "diamond"), [row("T3", 5, agree=False)], "differs"),
@@ -222,6 +229,7 @@ DIAMOND_30 = Case("diamond", "heterogeneous", 30)
         (time.rises_beyond(OPTIMUM, ("diamond",), 20), [row(OPTIMUM, 5, 0.3, 10), row(OPTIMUM, 5, 0.2, 32)], "differs"),
         (time.seconds_at(OPTIMUM, DIAMOND_30, 393.0), [row(OPTIMUM, 146, 400.0)], "holds"),
         (time.seconds_at(OPTIMUM, DIAMOND_30, 393.0), [row(OPTIMUM, 146, 0.2)], "differs"),
+        (time.seconds_at(OPTIMUM, DIAMOND_30, 393.0), [row(OPTIMUM, 146, 600.0)], "differs"),
         (time.quicker_than_optimum("T3", ("diamond",)), [row(OPTIMUM, 5, 0.2), row("T3", 5, 0.1)], "holds"),
         (time.quicker_than_optimum("T3", ("diamond",)), [row(OPTIMUM, 5, 0.1), row("T3", 5, 0.2)], "differs"),
         (time.quickest_at("T3", DIAMOND_30), [row("T3", 5, 0.1), row("T3", 5, 0.2, 28)], "holds"),

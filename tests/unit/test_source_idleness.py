@@ -8,7 +8,7 @@ from worker_kit import LocalJob
 
 import penstock as ps
 from penstock.deploy.driver.time_notes import time_notes
-from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.metrics.sums import Sums
 from penstock.run.contract import BEFORE_TIME_US, IDLE_US
 from penstock.run.dataflow import Grouping
 from penstock.run.engine.meters import TABLES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pyarrow as pa
 import pytest
@@ -32,8 +33,12 @@ def test_the_core_writes_the_same_heads() -> None:
     sender.send_mark(Kind.CREDIT, 6, 1 << 40)
     assert raw.recv(1000) == pack(Kind.CREDIT, 6, value=1 << 40)
     batch = pa.record_batch({"i": [1, 2]})
+    before = time.time_ns()
     size = sender.send_batch(2, batch, 9)
-    assert raw.recv(1000) == pack(Kind.DATA, 2, 2, 9, size) + write_image(batch).to_pybytes()
+    sent = raw.recv(1000)
+    stamped = unpack(sent, sent[HEADER.size :], EDGES).sent_ns  # when it was given to the socket
+    assert before <= stamped <= time.time_ns()
+    assert sent == pack(Kind.DATA, 2, 2, 9, size, stamped) + write_image(batch).to_pybytes()
     assert HEADER.size == 64
     sender.close()
     raw.close()
@@ -42,13 +47,13 @@ def test_the_core_writes_the_same_heads() -> None:
 @pytest.mark.parametrize(
     ("head", "told"),
     [
-        (HEADER.pack(0, 0, 0, 0, 0), "unknown kind 0"),
-        (HEADER.pack(0, max(Kind) + 1, 0, 0, 0), "unknown kind 7"),
-        (HEADER.pack(0, Kind.END, EDGES, 0, 0), "edge 8; this job has 8"),
-        (HEADER.pack(63, Kind.DATA, 0, 0, 0), "claims 63"),
-        (HEADER.pack(0, Kind.DATA, 0, 0, 0), "claims 0"),
-        (HEADER.pack(64, Kind.CREDIT, 0, 0, 0), "kind 4 claims 64"),
-        (HEADER.pack(BODY_BYTES_MAX + 64, Kind.DATA, 0, 0, 0), "claims 268435520"),
+        (HEADER.pack(0, 0, 0, 0, 0, 0), "unknown kind 0"),
+        (HEADER.pack(0, max(Kind) + 1, 0, 0, 0, 0), "unknown kind 7"),
+        (HEADER.pack(0, Kind.END, EDGES, 0, 0, 0), "edge 8; this job has 8"),
+        (HEADER.pack(63, Kind.DATA, 0, 0, 0, 0), "claims 63"),
+        (HEADER.pack(0, Kind.DATA, 0, 0, 0, 0), "claims 0"),
+        (HEADER.pack(64, Kind.CREDIT, 0, 0, 0, 0), "kind 4 claims 64"),
+        (HEADER.pack(BODY_BYTES_MAX + 64, Kind.DATA, 0, 0, 0, 0), "claims 268435520"),
     ],
 )
 def test_what_is_no_frame_is_refused(head: bytes, told: str) -> None:

@@ -53,6 +53,7 @@ class Script:
     def __init__(self, frames: Iterator[Frame], looks: int) -> None:
         self.now_us, self._frames, self.looks_left = 1_000_000, frames, looks
         self.marks: list[tuple[Kind, int]] = []
+        self.woken_ns = 0
 
     def wait(self, seconds: float) -> tuple[list[Frame], bool]:
         self.looks_left -= 1

@@ -1,7 +1,6 @@
 """Published statements as checks: each looks at our rows and answers holds, differs or not run, with the numbers.
 
-A statement without a number ("near optimal", "much higher") is checked against a threshold that the evidence names, so
-that a reader can judge the threshold.
+What a word means ("near", "much higher") is in `words`, and the evidence names it, so that a reader can judge it.
 """
 
 from __future__ import annotations
@@ -13,12 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock_lab.reproduce.measure import Case, Row
+from penstock_lab.reproduce.words import EXACT, MEANINGS, meaning, much_more, notably_less
 
 OPTIMUM = "optimum"
-NEAR = 0.10  # the papers call T3 near optimal on diamond and star without a figure
-GROWTH = 10.0  # "increases significantly": the largest size takes at least this many times the smallest
-RISE = 1.5  # "begins to increase": the median of the larger cases is at least this many times the smaller ones'
-SAME_TIME = 2.0  # a time is reproduced within this factor
 EXCEPTIONS_SHOWN = 6
 Word = Literal["holds", "differs", "not run"]
 
@@ -80,7 +76,7 @@ def _shown(parts: Iterable[str]) -> str:
 
 
 def _same(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+    return math.isclose(a, b, rel_tol=EXACT, abs_tol=EXACT)
 
 
 def _pairs(figures: Figures, run: str, layout: str) -> list[tuple[Row, Row]]:
@@ -126,8 +122,9 @@ def above_optimum_somewhere(run: str, layout: str) -> Check:
     return check
 
 
-def near_optimum(run: str, layout: str, within: float = NEAR) -> Check:
-    """The run is at most `within` above the optimum on every case."""
+def near_optimum(run: str, layout: str) -> Check:
+    """The run is at most 10 % (`words`: the same) above the optimum on every case."""
+    within = MEANINGS["the same"]
 
     def check(figures: Figures) -> Verdict:
         pairs = _pairs(figures, run, layout)
@@ -162,7 +159,7 @@ def cost_at(run: str, case: Case, published: float) -> Check:
 
 
 def heterogeneous_is_cheaper(layout: str) -> Check:
-    """The optimum on the heterogeneous cluster is mostly below and in no case above the homogeneous one's."""
+    """The optimum on the heterogeneous cluster is never above the homogeneous one's, and in the median notably less."""
 
     def check(figures: Figures) -> Verdict:
         left = {row.case.tasks: row.cost for row in figures.of(OPTIMUM, layout, "homogeneous")}
@@ -172,17 +169,19 @@ def heterogeneous_is_cheaper(layout: str) -> Check:
             return not_run(f"{layout} on both clusters")
         lower = sum(1 for _, a, b in both if b is not None and b < a)
         never_above = all(b is not None and b <= a for _, a, b in both)
+        part = statistics.median((b or 0.0) / a if a > 0 else 1.0 for _, a, b in both)
         n, a, b = both[-1]
         return judged(
-            never_above and 2 * lower >= len(both),
-            f"lower in {lower} of {len(both)} sizes; at {n} tasks {b:g} against {a:g}",
+            never_above and notably_less(part, 1.0),
+            f"lower in {lower} of {len(both)} sizes, median {part:.2f} of it; at {n} tasks {b:g} against {a:g}; "
+            f"{meaning('notably')}",
         )
 
     return check
 
 
-def dearer_than_linear(layout: str) -> Check:
-    """The optimum of the layout is above that of linear on every case."""
+def dearer_than_linear(layout: str, much: bool = False) -> Check:
+    """The optimum of the layout is above that of linear on every case, and the median much above it if that is said."""
 
     def check(figures: Figures) -> Verdict:
         pairs = [
@@ -196,7 +195,9 @@ def dearer_than_linear(layout: str) -> Check:
             return not_run(f"{layout} beside linear")
         higher = sum(1 for a, b in known if a > b)
         ratio = statistics.median(a / b for a, b in known if b > 0) if any(b > 0 for _, b in known) else math.inf
-        return judged(higher == len(known), f"higher in {higher} of {len(known)} cases, median {ratio:.1f} times")
+        evidence = f"higher in {higher} of {len(known)} cases, median {ratio:.1f} times"
+        held = higher == len(known) and (not much or much_more(ratio, 1.0))
+        return judged(held, f"{evidence}; {meaning('much more')}" if much else evidence)
 
     return check
 

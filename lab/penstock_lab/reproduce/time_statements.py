@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from penstock_lab.reproduce.measure import Case, Row
-from penstock_lab.reproduce.statements import GROWTH, RISE, SAME_TIME, Check, Figures, Verdict, judged, not_run
+from penstock_lab.reproduce.statements import Check, Figures, Verdict, judged, not_run
+from penstock_lab.reproduce.words import SIGNIFICANT_GROWTH, meaning, much_more, similar
 
 
 def _timed(figures: Figures, run: str, layout: str, cluster: str | None = None) -> list[tuple[Row, float]]:
@@ -37,7 +38,7 @@ def below(run: str, layout: str, limit: float) -> Check:
 
 
 def grows(run: str, layout: str) -> Check:
-    """The largest size takes at least GROWTH times as long as the smallest, on both clusters."""
+    """The largest size takes SIGNIFICANT_GROWTH times as long or more as the smallest, on both clusters."""
 
     def check(figures: Figures) -> Verdict:
         parts, ratios = [], []
@@ -52,13 +53,14 @@ def grows(run: str, layout: str) -> Check:
             )
         if not ratios:
             return not_run(f"{run} on {layout} at two sizes")
-        return judged(min(ratios) >= GROWTH, f"{'; '.join(parts)}; significant means {GROWTH:g} times")
+        held = min(ratios) >= SIGNIFICANT_GROWTH
+        return judged(held, f"{'; '.join(parts)}; significant means {SIGNIFICANT_GROWTH:g} times")
 
     return check
 
 
 def rises_beyond(run: str, layouts: tuple[str, ...], size: int) -> Check:
-    """The median time of the cases above the size is at least RISE times that of the cases up to it."""
+    """The median time of the cases above the size is much above that of the cases up to it."""
 
     def check(figures: Figures) -> Verdict:
         timed = [entry for layout in layouts for entry in _timed(figures, run, layout)]
@@ -68,13 +70,13 @@ def rises_beyond(run: str, layouts: tuple[str, ...], size: int) -> Check:
             return not_run(f"{run} on both sides of {size} tasks")
         a, b = statistics.median(small), statistics.median(large)
         evidence = f"median {spoken(a)} up to {size} tasks, {spoken(b)} above: {b / a:.1f} times"
-        return judged(b >= RISE * a, f"{evidence}; an increase means {RISE:g} times")
+        return judged(much_more(b, a), f"{evidence}; an increase is much more: {meaning('much more')}")
 
     return check
 
 
 def seconds_at(run: str, case: Case, published: float) -> Check:
-    """The run takes the published time on one case, within SAME_TIME; with another solver it rarely does."""
+    """The run takes a time similar to the published one on one case; with another solver it rarely does."""
 
     def check(figures: Figures) -> Verdict:
         row = figures.at(run, case)
@@ -83,8 +85,10 @@ def seconds_at(run: str, case: Case, published: float) -> Check:
         ratio = published / row.seconds
         pace = f"{ratio:,.0f} times quicker" if ratio >= 1 else f"{1 / ratio:,.1f} times slower"
         proved = "proved optimal" if row.proved_optimal else "not proved"
-        held = 1 / SAME_TIME <= ratio <= SAME_TIME
-        return judged(held, f"{spoken(row.seconds)}, {proved}: {pace}, with another solver on another machine")
+        return judged(
+            similar(row.seconds, published),
+            f"{spoken(row.seconds)}, {proved}: {pace}, with another solver on another machine",
+        )
 
     return check
 

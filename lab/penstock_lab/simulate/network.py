@@ -137,6 +137,11 @@ class SimulatedLinks:
     def __init__(self, network: Network, me: int) -> None:
         self._network, self._me = network, me
 
+    @property
+    def woken_ns(self) -> int:
+        """The scheduler waits, not the worker."""
+        return 0
+
     def watch(self, descriptor: int) -> None:
         """There is no driver that calls."""
 

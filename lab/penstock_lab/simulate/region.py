@@ -129,6 +129,16 @@ class Trace:
     seconds: float  # when the last row left the merger
     decisions: tuple[Decision, ...]
 
+    @property
+    def left(self) -> float:
+        """Rows that have left the merger; fewer than were sent, because buffers and the merger hold some at the end."""
+        return float(self.throughput @ np.diff(self.time_s, prepend=0.0))
+
+    def reached_after(self, throughput: float) -> float | None:
+        """The end of the first interval with this throughput; None when there is none."""
+        enough = np.flatnonzero(self.throughput >= throughput)
+        return float(self.time_s[enough[0]]) if len(enough) else None
+
     def final_throughput(self, share: float = 0.1) -> float:
         """Rows per second while the last part of the rows left; the last interval, often cut short, does not count."""
         left = np.cumsum(self.throughput[:-1])

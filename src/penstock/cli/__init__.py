@@ -16,7 +16,7 @@ import typer
 from penstock.errors import PenstockError
 
 # Verbs that start processes elsewhere must clean up after Ctrl-C; the others may end where they are.
-CLEANS_UP = frozenset({"run", "profile", "bench"})
+CLEANS_UP = frozenset({"run", "profile", "import", "bench", "calibrate"})
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def run_command() -> int:
 
 def command_line() -> typer.Typer:
     """All verbs: ours, and then those of other packages."""
-    from penstock.cli import added, balance, check, compare, fuse, place, profile, run, topologies
+    from penstock.cli import added, balance, calibrate, check, compare, fuse, imported, place, profile, run, topologies
 
     app = typer.Typer(
         name="penstock",
@@ -63,7 +63,7 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_top)
-    for verb in (check, place, fuse, compare, run, profile, balance, topologies, added):
+    for verb in (check, place, fuse, compare, run, profile, imported, calibrate, balance, topologies, added):
         verb.register(app)
     return app
 

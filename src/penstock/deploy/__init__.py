@@ -9,8 +9,10 @@ from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
+from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
+from penstock.deploy.metrics.recent import window_us
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
@@ -21,6 +23,7 @@ __all__ = [
     "JobOptions",
     "Replan",
     "build_profile",
+    "import_spark",
     "local_session",
     "logged_job",
     "newest_rows",
@@ -30,4 +33,5 @@ __all__ = [
     "run_topology",
     "session_on_demand",
     "start_topology",
+    "window_us",
 ]

@@ -25,19 +25,28 @@ YAML_SUFFIXES = {".yaml", ".yml"}
 def read_document(path: Path) -> object:
     """The plain value that a JSON or YAML file holds."""
     is_yaml = path.suffix.lower() in YAML_SUFFIXES
-    text = _read_text(path, YAML_BYTES_MAX if is_yaml else FILE_BYTES_MAX)
+    text = _text(_read_bytes(path, YAML_BYTES_MAX if is_yaml else FILE_BYTES_MAX), str(path))
+    return _parsed(text, str(path), is_yaml=is_yaml)
+
+
+def parse_json(data: bytes, name: str) -> object:
+    """The plain value of a JSON document that came from elsewhere; `name` is what errors call it."""
+    return _parsed(_text(data, name), name, is_yaml=False)
+
+
+def _parsed(text: str, name: str, *, is_yaml: bool) -> object:
     try:
         return yaml.load(text, _PlainLoader) if is_yaml else json.loads(text, object_pairs_hook=_unique)  # noqa: S506
     except RecursionError:
-        msg = f"{path} is nested too deeply to be one of our files"
+        msg = f"{name} is nested too deeply to be one of our files"
         raise InvalidInput(msg) from None
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        msg = f"{path} is not valid {'YAML' if is_yaml else 'JSON'}: {reason}"
+        msg = f"{name} is not valid {'YAML' if is_yaml else 'JSON'}: {reason}"
         raise InvalidInput(msg) from None
 
 
-def _read_text(path: Path, bytes_max: int) -> str:
+def _read_bytes(path: Path, bytes_max: int) -> bytes:
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # reading a pipe would wait for its writer
             msg = f"cannot read {path}: it is not a regular file; write what it gives to a file first"
@@ -50,10 +59,14 @@ def _read_text(path: Path, bytes_max: int) -> str:
     if len(data) > bytes_max:
         msg = f"{path} is larger than {bytes_max // (1024 * 1024)} MiB, the limit for a file of this kind"
         raise InvalidInput(msg)
+    return data
+
+
+def _text(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        msg = f"{path} is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
+        msg = f"{name} is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
         raise InvalidInput(msg) from None
 
 

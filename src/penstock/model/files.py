@@ -126,6 +126,27 @@ def _constraint_document(constraint: Constraint) -> dict[str, object]:
     return document
 
 
+def topology_document(graph: OperatorGraph) -> dict[str, object]:
+    """The operator graph as the plain value that its file holds."""
+    document: dict[str, object] = {
+        "penstock": FORMAT_VERSION,
+        "name": graph.name,
+        "operators": [asdict(operator) for operator in graph.operators],
+        "streams": [
+            {"from": stream.source, "to": stream.target, "grouping": stream.grouping, "rate": stream.rate}
+            for stream in graph.streams
+        ],
+    }
+    if graph.constraints:
+        document["constraints"] = [_constraint_document(constraint) for constraint in graph.constraints]
+    return document
+
+
+def write_topology(graph: OperatorGraph, path: str | Path) -> None:
+    """Write a topology file, whole or not at all."""
+    write_text(path, json.dumps(topology_document(graph), indent=1) + "\n")
+
+
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan file, whole or not at all."""
     write_text(path, json.dumps(plan_document(plan), indent=1) + "\n")
@@ -138,7 +159,8 @@ def profile_document(profile: Profile) -> dict[str, object]:
         {"from": edge.source, "to": edge.target, **_stated(edge, (*_EDGE_FIGURES, "distance"))}
         for edge in profile.edges
     ]
-    document: dict[str, object] = {"penstock": FORMAT_VERSION, "tasks": tasks, "edges": edges}
+    covered = _stated(profile, ("seconds", "rows"))
+    document: dict[str, object] = {"penstock": FORMAT_VERSION, **covered, "tasks": tasks, "edges": edges}
     return document if profile.costs is None else {**document, "costs": costs_document(profile.costs)}
 
 
@@ -147,7 +169,7 @@ def costs_document(costs: StreamCosts) -> dict[str, object]:
     return {"origin": costs.origin, **{distance: asdict(costs.at(distance)) for distance in DISTANCES}}
 
 
-def _stated(record: TaskProfile | EdgeProfile, names: Sequence[str]) -> dict[str, object]:
+def _stated(record: TaskProfile | EdgeProfile | Profile, names: Sequence[str]) -> dict[str, object]:
     """The figures of a record that are known."""
     return {name: value for name in names if (value := getattr(record, name)) is not None}
 
@@ -203,7 +225,7 @@ _PLAN_KEYS = (
 _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "topology": ("penstock", "name", "operators", "streams", "constraints"),
     "cluster": ("penstock", "name", "nodes"),
-    "profile": ("penstock", "tasks", "edges", "costs"),
+    "profile": ("penstock", "seconds", "rows", "tasks", "edges", "costs"),
     "costs": ("penstock", "origin", *DISTANCES),
     "constraints": ("penstock", "constraints", *("name", "operators", "streams"), *_PLAN_KEYS),
     "plan": ("penstock", "constraints", *_PLAN_KEYS),
@@ -342,6 +364,8 @@ def _profile(fields: Fields) -> Profile:
         tasks,
         tuple(_edge(entry) for entry in edges),
         None if costs is None else _costs(Fields.of(costs, "costs", fields.faults, ("origin", *DISTANCES))),
+        fields.optional_number("seconds"),
+        fields.optional_number("rows"),
     )
 
 

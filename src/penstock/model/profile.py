@@ -49,11 +49,18 @@ class Profile:
     tasks: Mapping[str, TaskProfile] = field(default_factory=dict)
     edges: tuple[EdgeProfile, ...] = ()
     costs: StreamCosts | None = None  # what streams cost on the machine that was measured, at every distance
+    seconds: float | None = None  # the time that was measured
+    rows: float | None = None  # that sources emitted in it: what a rate means for a run that is faster or slower
 
     def __repr__(self) -> str:
         load = sum(measured.load for measured in self.tasks.values())
         rate = sum(edge.rate for edge in self.edges)
         return f"Profile({len(self.tasks)} tasks, load {load:g}; {len(self.edges)} pairs, {rate:g} B/s)"
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Rows that sources emitted per second, where that is known: the throughput at which the rates hold."""
+        return self.rows / self.seconds if self.rows and self.seconds else None
 
     def faults(self, graph: OperatorGraph) -> list[str]:
         """Tasks that the topology lacks, pairs that no stream joins, and numbers that cannot be."""
@@ -78,6 +85,7 @@ class Profile:
                 faults.append(
                     f"profile distance of {edge.source!r} -> {edge.target!r} is {edge.distance!r}; known: {known}"
                 )
+        faults += _fault("profile seconds", self.seconds) + _fault("profile rows", self.rows)
         if self.costs is not None:
             faults += self.costs.faults()
         return faults

@@ -65,8 +65,8 @@ class Outputs(Protocol):
     def watermark(self, time_us: int) -> None:
         """Promise that no later row of the main output is older than this event time, until IDLE_US: none at all."""
 
-    def arrived(self) -> None:
-        """Say that rows have reached the end of their way, at a sink inside the task: latency is metered here."""
+    def arrived(self, rows: int) -> None:
+        """Say that so many rows have reached the end of their way, at a sink inside the task; latency is metered."""
 
 
 class Task(ABC):

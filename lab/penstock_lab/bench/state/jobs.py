@@ -114,7 +114,7 @@ class _NoReaders:
     def watermark(self, time_us: int) -> None:
         """Forget the time."""
 
-    def arrived(self) -> None:
+    def arrived(self, rows: int) -> None:
         """Nothing to do."""
 
 

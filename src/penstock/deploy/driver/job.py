@@ -39,6 +39,7 @@ from penstock.deploy.line.messages import Hello, encode_deployment
 from penstock.deploy.line.power import work_ms
 from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.recent import Window
 from penstock.deploy.results.dataframes import Results
 from penstock.deploy.results.files import unkept
 from penstock.deploy.worker.control import SCHEME
@@ -197,15 +198,17 @@ class Job:
         return self._results.frames()
 
     def metrics(self, table: str = "tasks") -> pa.Table:
-        """The latest rows of the metric log: `tasks`, `edges`, `latency`, `links` or `balance`."""
+        """The latest rows of the metric log: `tasks`, `edges`, `workers`, `latency`, `links` or `balance`."""
         return self._log.latest(table)
 
-    def profile(self) -> Profile:
-        """What the job has measured so far: load of every task, traffic of every pair; for `replan` and `ps.place`.
+    def profile(self, window: Window | None = None, *, busy: bool = False) -> Profile:
+        """What the job has measured: load of every task, traffic of every pair; for `replan` and `ps.place`.
 
-        The first rows arrive one metric interval after the start; InvalidInput before.
+        Of all the time since the start, or of a window such as "60 s": the intervals that ended within it. `busy`
+        gives the figures of each task and pair over the intervals in which it moved rows, for sources that come in
+        bursts. The first rows arrive one metric interval after the start; InvalidInput before.
         """
-        measured = self._log.sums().profile()
+        measured = (self._log.sums() if window is None else self._log.recent(window)).profile(busy=busy)
         missing = sorted(set(self.worker_of) - set(measured.tasks))
         if missing or not measured.tasks:
             msg = (
@@ -218,8 +221,9 @@ class Job:
     def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
         """A new plan for the same workers from what the job has measured, beside the plan that it follows.
 
-        Both are costed with the same measurements, so `.gain` is what a move would save. The job goes on as it
-        is, because tasks cannot move while it runs yet. To follow the new plan, start again with `plan=`.
+        A job that was fused is fused anew unless a scheduler is named. Both plans are costed with the same
+        measurements, so `.gain` is what a move would save. The job goes on as it is, because tasks cannot move while it
+        runs yet. To follow the new plan, start again with `plan=`.
         """
         if self.plan is None:
             msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"

@@ -33,7 +33,6 @@ class Power:
     cores: float = math.inf  # that all of its workers can use at once
     speed: float = 1.0  # of a core, in cores of the driver's machine
     memory_mb: float | None = None
-    tags: tuple[str, ...] = ()  # what all of its workers say that their executor has
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Slots:
 
     node_of: tuple[str, ...]
     power_of: Mapping[str, Power] = field(default_factory=dict)
+    tags_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hellos: Sequence[Hello], node: str | None, work_ms: float | None = None) -> Slots:
@@ -50,7 +50,7 @@ class Slots:
         `work_ms` is what the workers' test of speed takes on the driver's machine; None: speeds are not compared.
         """
         names = node_names(hellos, node)
-        return cls(tuple(names), powers(hellos, names, work_ms))
+        return cls(tuple(names), powers(hellos, names, work_ms), common_tags(hellos, names))
 
     @cached_property
     def workers_on(self) -> dict[str, list[int]]:
@@ -87,7 +87,8 @@ class Slots:
         power = self.power_of.get(name, Power())
         thread = power.speed * stretched
         capacity = min(float(count), power.cores) * USABLE_SHARE * thread
-        return Node(name, capacity, power.memory_mb, slots=count, tags=power.tags, worker_capacity=thread)
+        tags = self.tags_of.get(name, ())
+        return Node(name, capacity, power.memory_mb, slots=count, tags=tags, worker_capacity=thread)
 
 
 def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None) -> dict[str, Power]:
@@ -105,7 +106,6 @@ def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None)
             cores=min(max(hello.cores for hello in here), host_cores[host] * share),
             speed=_speed(min(hello.work_ms for hello in here), work_ms),
             memory_mb=memory if math.isfinite(memory) and memory > 0 else None,
-            tags=tuple(tag for tag in here[0].tags if all(tag in hello.tags for hello in here)),
         )
     return found
 
@@ -116,6 +116,14 @@ def _speed(theirs_ms: float, ours_ms: float | None) -> float:
         return 1.0
     speed = min(SPEED_MAX, max(1 / SPEED_MAX, ours_ms / theirs_ms))
     return 1.0 if 1 / (1 + SPEED_NOISE) <= speed <= 1 + SPEED_NOISE else speed
+
+
+def common_tags(hellos: Sequence[Hello], node_of: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The tags of each node: those of all of its workers, because a task may be in any of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for hello, name in zip(hellos, node_of, strict=True):
+        found[name] = tuple(tag for tag in found.get(name, hello.tags) if tag in hello.tags)
+    return found
 
 
 def node_names(hellos: Sequence[Hello], node: str | None) -> list[str]:

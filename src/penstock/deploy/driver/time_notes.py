@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.metrics.sums import Sums
 from penstock.model.task_id import TaskId, operator_of, tasks_of_operator
 from penstock.run.contract import ERRORS, LATE, LATE_RIGHT
 from penstock.run.dataflow import Dataflow, OperatorSpec

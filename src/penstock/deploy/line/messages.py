@@ -26,9 +26,9 @@ BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # "secret" in their names in event logs.
 TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
-TAGS_MAX = 64  # of one worker
 CORES_MAX = 65_536.0
 WORK_MS_MAX = 60_000.0
+TAGS_MAX = 64  # of one worker
 _NAME_LENGTH = struct.Struct("<H")
 
 
@@ -50,9 +50,9 @@ class Hello:
     memory_mb: float  # available on the machine
     attempt: int = 0  # Spark's number of the task's attempt: greater for each that it starts
     unseen: Sequence[int] = ()  # numbers of the files (`reachable`) that this worker should see and does not
-    tags: Sequence[str] = ()  # of the executor (`node_tags`)
     cores: float = CORES_MAX  # that the executor's processes may use
     work_ms: float = 0.0  # CPU time of the test of speed (`power`); 0: not told
+    tags: Sequence[str] = ()  # of the executor (`node_tags`)
 
     def __post_init__(self) -> None:
         """ValueError for amounts that no machine has: plans would be made of them."""

@@ -23,7 +23,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from penstock.deploy.metrics.metric_log import Sums
+from penstock.deploy.metrics.sums import Sums
 from penstock.errors import InvalidInput
 from penstock.model.task_id import operator_of
 
@@ -35,7 +35,8 @@ LADDER_S = tuple(mantissa * 10.0**power for power in range(-5, 2) for mantissa i
 
 _TASK = ("job", "task", "operator", "node", "worker")
 _COUNTERS = (  # name, column, unit of the column in the metric's unit, help
-    ("cpu_seconds", "cpu_us", 1e-6, "CPU time of the task's code"),
+    ("cpu_seconds", "cpu_us", 1e-6, "CPU time of the task's own code; sending and receiving are the edges'"),
+    ("busy_seconds", "busy_us", 1e-6, "Time of day in the task's code"),
     ("tuples_in", "tuples_in", 1, "Rows taken in"),
     ("tuples_out", "tuples_out", 1, "Rows emitted"),
     ("bytes_out", "bytes_out", 1, "Bytes emitted"),
@@ -43,6 +44,20 @@ _COUNTERS = (  # name, column, unit of the column in the metric's unit, help
     ("late", "late", 1, "Rows behind the watermark or without a time"),
     ("quarantined", "quarantined", 1, "Rows whose function raised and that were set aside"),
     ("blocked_seconds", "blocked_us", 1e-6, "Time without credit to emit"),
+)
+_EDGE_COUNTERS = (
+    ("tuples", "tuples", 1, "Rows sent"),
+    ("bytes", "bytes", 1, "Bytes of the rows sent, the same at every distance"),
+    ("batches", "batches", 1, "Batches sent"),
+    ("send_seconds", "send_us", 1e-6, "CPU time of preparing and sending"),
+    ("receive_seconds", "receive_us", 1e-6, "CPU time of taking in and opening"),
+    ("transport_seconds", "transport_us", 1e-6, "Time of batches from leaving to arrival"),
+    ("queue_seconds", "queue_us", 1e-6, "Time of batches from arrival to being taken by the task"),
+)
+_WORKER_COUNTERS = (
+    ("cpu_seconds", "cpu_us", 1e-6, "CPU time of the worker's thread"),
+    ("loop_seconds", "loop_us", 1e-6, "CPU time of the worker's own loop"),
+    ("waiting_seconds", "waiting_us", 1e-6, "Time of day without anything to do"),
 )
 _LINK_COUNTERS = (
     ("frames", "frames", 1, "Frames sent to the other worker"),
@@ -67,6 +82,7 @@ class JobCollector:
         sums = self._sums()
         yield from self._of_tasks(sums)
         yield from self._of_edges(sums)
+        yield from self._of_workers(sums)
         yield from self._of_links(sums)
         yield self._latency(sums)
 
@@ -87,10 +103,17 @@ class JobCollector:
             yield gauge
 
     def _of_edges(self, sums: Sums) -> Iterator[Metric]:
-        for name, told in (("tuples", "Rows sent"), ("bytes", "Bytes sent")):
+        for name, column, unit, told in _EDGE_COUNTERS:
             counter = CounterMetricFamily(f"penstock_edge_{name}", told, labels=("job", "source", "target"))
             for (source, target), counts in sorted(sums.edges.items()):
-                counter.add_metric((self._job, source, target), counts[name])
+                counter.add_metric((self._job, source, target), getattr(counts, column) * unit)
+            yield counter
+
+    def _of_workers(self, sums: Sums) -> Iterator[Metric]:
+        for name, column, unit, told in _WORKER_COUNTERS:
+            counter = CounterMetricFamily(f"penstock_worker_{name}", told, labels=("job", "worker"))
+            for worker, counts in sorted(sums.workers.items()):
+                counter.add_metric((self._job, str(worker)), counts[column] * unit)
             yield counter
 
     def _of_links(self, sums: Sums) -> Iterator[Metric]:
@@ -103,7 +126,7 @@ class JobCollector:
             yield counter
 
     def _latency(self, sums: Sums) -> Metric:
-        told = "From source to sink, by batches, at the task that ends the way"
+        told = "From source to sink, by rows, at the task that ends the way"
         family = HistogramMetricFamily("penstock_latency_seconds", told, labels=("job", "task"))
         for task, histogram in sorted(sums.latency.items()):
             total_s = sum(latency_us * count for latency_us, count in histogram.items()) / 1e6

@@ -12,74 +12,18 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.deploy.metrics.logged_jobs import TOPOLOGY_KEY, UNKNOWN, choose_job, damaged, logged_jobs, table_files
+from penstock.deploy.metrics.recent import Recent, Window
+from penstock.deploy.metrics.sums import Sums
 from penstock.errors import InvalidInput
-from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.run.engine.meters import ADDED, TABLES, percentile
+from penstock.run.engine.meters import TABLES, percentile
 
 FLUSH_SECONDS = 10.0
 FLUSH_ROWS = 100_000
-SUMMED = ADDED["tasks"]
-LINK_SUMMED = ("frames", "bytes", "blocked_us")
-NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle")
-
-
-@dataclass
-class Sums:
-    """What a job's log adds up to so far."""
-
-    tasks: dict[str, dict[str, int]] = field(default_factory=dict)  # task -> SUMMED
-    newest: dict[str, dict[str, int | str]] = field(default_factory=dict)  # task -> NEWEST
-    edges: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (from, to) -> tuples, bytes
-    latency: dict[str, Counter[int]] = field(default_factory=dict)  # task -> batches by upper end of the bucket (us)
-    links: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)  # (worker, peer) -> LINK_SUMMED
-    transports: dict[tuple[int, int], str] = field(default_factory=dict)  # (worker, peer) -> ring or socket
-    began_us: int | None = None
-    ended_us: int = 0
-    watermarks_us: dict[str, int] = field(default_factory=dict)  # task -> event time, where it has any
-
-    def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Add rows of one table to the sums."""
-        for row in batch.to_pylist():
-            if name == "tasks":
-                counts = self.tasks.setdefault(row["task"], dict.fromkeys(SUMMED, 0))
-                for column in SUMMED:
-                    counts[column] += row[column]
-                self.newest[row["task"]] = {column: row[column] for column in NEWEST}
-                if row["watermark_us"] is not None:
-                    self.watermarks_us[row["task"]] = row["watermark_us"]
-                began_us = row["time_us"] - row["interval_us"]
-                self.began_us = began_us if self.began_us is None else min(self.began_us, began_us)
-                self.ended_us = max(self.ended_us, row["time_us"])
-            elif name == "edges":
-                counts = self.edges.setdefault((row["source"], row["target"]), {"tuples": 0, "bytes": 0})
-                counts["tuples"] += row["tuples"]
-                counts["bytes"] += row["bytes"]
-            elif name == "links":
-                counts = self.links.setdefault((row["worker"], row["peer"]), dict.fromkeys(LINK_SUMMED, 0))
-                for column in LINK_SUMMED:
-                    counts[column] += row[column]
-                self.transports[row["worker"], row["peer"]] = row["transport"]
-            elif name == "latency":
-                self.latency.setdefault(row["task"], Counter())[row["latency_us"]] += row["batches"]
-
-    def profile(self) -> Profile:
-        """The same sums as `profile_builder` asks Spark SQL for, over the same log."""
-        seconds = max(1, self.ended_us - (self.began_us or 0)) / 1e6
-        loads = {
-            task: TaskProfile(counts["cpu_us"] / max(1, counts["interval_us"]))
-            for task, counts in sorted(self.tasks.items())
-        }
-        edges = tuple(
-            EdgeProfile(source, target, counts["bytes"] / seconds, counts["tuples"] / seconds)
-            for (source, target), counts in sorted(self.edges.items())
-        )
-        return Profile(loads, edges)
 
 
 class MetricLog:
@@ -97,6 +41,7 @@ class MetricLog:
         self._latest: dict[tuple[str, int], pa.RecordBatch] = {}
         self._heard_at: dict[int, float] = {}  # worker -> when it last said anything, on the monotonic clock
         self._sums = Sums()
+        self._recent = Recent()
         if self._folder is not None:
             _make_folders(self._folder)
 
@@ -107,6 +52,7 @@ class MetricLog:
             self._latest[name, worker] = batch
             self._heard_at[worker] = time.monotonic()
             self._sums.add(name, batch)
+            self._recent.add(name, batch)
             if self._stopped is not None:
                 self._unwritten += batch.num_rows
             if self._folder is None:
@@ -134,13 +80,18 @@ class MetricLog:
         with self._lock:
             return copy.deepcopy(self._sums)
 
+    def recent(self, window: Window) -> Sums:
+        """The same of the intervals that ended within the last so many seconds."""
+        with self._lock:
+            return self._recent.sums(window)
+
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU, tuples and bytes of each task since the start."""
         with self._lock:
             return {task: dict(counts) for task, counts in self._sums.tasks.items()}
 
     def latency_us(self, fraction: float) -> int:
-        """End-to-end latency of batches, as a percentile since the start; 0 before the first one arrives."""
+        """End-to-end latency of rows, as a percentile since the start; 0 before the first ones arrive."""
         with self._lock:
             together: Counter[int] = Counter()
             for histogram in self._sums.latency.values():

@@ -1,7 +1,7 @@
-"""From the metric log to a Profile, by Spark SQL: each task's load and the traffic of each pair of tasks.
+"""From the metric log to a Profile: Spark SQL adds the rows up, one row for each task and pair comes back.
 
-Load is CPU seconds per second over the time that the log covers; rates are bytes and tuples per second. The log may
-hold days of intervals of thousands of tasks, so Spark adds them up, and one row per task and pair comes back.
+The log may hold days of intervals of thousands of tasks. What the sums mean is `sums.profile_of`, for this builder as
+for the one in the driver's memory.
 """
 
 from __future__ import annotations
@@ -9,26 +9,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from penstock.deploy.driver.spark_words import reason
 from penstock.deploy.metrics.logged_jobs import LoggedJob, choose_job, damaged, logged_jobs, require_whole, table_files
 from penstock.deploy.metrics.metric_log import require_log_folder
+from penstock.deploy.metrics.recent import Window, window_us
+from penstock.deploy.metrics.sums import EDGE_SUMMED, EdgeSums, TaskSums, profile_of
 from penstock.errors import InvalidInput
-from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.profile import Profile
+from penstock.run.engine.meters import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASKS = """
-    select task, sum(cpu_us) / greatest(sum(interval_us), 1) as load, min(least(cpu_us, interval_us)) as least
-    from tasks group by task order by task
+    select task, sum(interval_us) as interval_us, sum(if({counted}, interval_us, 0)) as counted_us,
+           sum(if({counted}, cpu_us, 0)) as cpu_us,
+           sum(if({counted}, double(cpu_us) * cpu_us / greatest(interval_us, 1), 0D)) as squares,
+           sum(if({counted}, busy_us, 0)) as busy_us, sum(if({counted}, runs, 0)) as runs,
+           sum(if({counted}, tuples_in, 0)) as tuples_in, sum(if({counted}, tuples_out, 0)) as tuples_out,
+           min(time_us - interval_us) as began_us, max(time_us) as ended_us,
+           min(least(cpu_us, interval_us, tuples_in, tuples_out, runs)) as least
+    from tasks where {within} group by task
 """
 _EDGES = """
-    select source, target, sum(bytes) / s.seconds as rate, sum(tuples) / s.seconds as tuples,
+    select source, target, sum(tuples) as tuples, sum(bytes) as bytes, sum(batches) as batches,
+           sum(send_us) as send_us, sum(receive_us) as receive_us, sum(transport_us) as transport_us,
+           sum(queue_us) as queue_us, sum(if(tuples > 0, interval_us, 0)) as moved_us, max(distance) as distance,
            min(least(bytes, tuples)) as least
-    from edges cross join
-         (select greatest(max(time_us) - min(time_us - interval_us), 1) / 1e6 as seconds from tasks) s
-    group by source, target, s.seconds order by source, target
+    from edges where {within} group by source, target
 """
+_NEWEST = "select greatest((select max(time_us) from tasks), (select max(time_us) from edges)) as newest_us"
+_MOVED = "tuples_in > 0 or tuples_out > 0"
+_SPARK_TYPES = {pa.int64(): "bigint", pa.int32(): "int", pa.string(): "string", pa.bool_(): "boolean"}
 
 
 def require_metric_log(folder: str | Path) -> None:
@@ -48,13 +62,22 @@ def logged_job(folder: str | Path, job: str | None = None, topology: str | None 
 
 
 def build_profile(
-    spark: SparkSession, folder: str | Path, job: str | None = None, topology: str | None = None
+    spark: SparkSession,
+    folder: str | Path,
+    job: str | None = None,
+    topology: str | None = None,
+    *,
+    window: Window | None = None,
+    busy: bool = False,
 ) -> Profile:
     """The profile of a job in a metric log, the latest unless one is named; InvalidInput when the folder holds none.
 
-    A folder may hold the logs of several topologies; then `topology` or `job` says which is meant.
+    A folder may hold the logs of several topologies; then `topology` or `job` says which is meant. `window` ("60 s",
+    or seconds) takes the intervals that ended within that time before the log's end, instead of all. `busy` gives the
+    figures of each task and pair over the intervals in which it moved rows, for sources that come in bursts.
     """
     chosen, _ = logged_job(folder, job, topology)
+    length_us = None if window is None else window_us(window)
     for table in ("tasks", "edges"):
         paths = table_files(folder, table, chosen.id)
         for path in paths:
@@ -62,24 +85,40 @@ def build_profile(
         if not paths:
             msg = f"{folder} has no {table} of job {chosen}; give what --metrics wrote"
             raise InvalidInput(msg)
-        spark.read.parquet(*map(str, paths)).createOrReplaceTempView(table)
-    return Profile(*_measured(spark, folder))
+        columns = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in TABLES[table])
+        spark.read.schema(columns).parquet(*map(str, paths)).createOrReplaceTempView(table)
+    return _measured(spark, folder, length_us, busy=busy)
 
 
-def _measured(spark: SparkSession, folder: str | Path) -> tuple[dict[str, TaskProfile], tuple[EdgeProfile, ...]]:
+def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *, busy: bool) -> Profile:
     """The figures that Spark SQL finds in the tables; unreadable files and impossible figures are one-line errors."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        tasks, edges = spark.sql(_TASKS).collect(), spark.sql(_EDGES).collect()
+        within = "true"
+        if length_us is not None:
+            newest_us = spark.sql(_NEWEST).collect()[0].newest_us or 0
+            within = f"time_us > {newest_us - length_us}"
+        tasks = spark.sql(_TASKS.format(within=within, counted=_MOVED if busy else "true")).collect()
+        edges = spark.sql(_EDGES.format(within=within)).collect()
     except (PySparkException, Py4JError) as error:
         raise damaged(folder, ValueError(reason(str(error)))) from None
     for row in (*tasks, *edges):
         if row.least is None or row.least < 0:
             whose = f"task {row.task!r}" if "task" in row else f"{row.source!r} -> {row.target!r}"
             raise damaged(folder, ValueError(f"{whose} has measured {row.least}, and figures begin at 0"))
-    return (
-        {row.task: TaskProfile(float(row.load)) for row in tasks},
-        tuple(EdgeProfile(row.source, row.target, float(row.rate), float(row.tuples)) for row in edges),
-    )
+    loads = {
+        row.task: TaskSums(
+            row.counted_us, row.cpu_us, row.squares, row.busy_us or 0, row.runs, row.tuples_in, row.tuples_out
+        )
+        for row in tasks
+    }
+    pairs = {
+        (row.source, row.target): EdgeSums(
+            **{column: row[column] or 0 for column in (*EDGE_SUMMED, "moved_us")}, distance=row.distance or ""
+        )
+        for row in edges
+    }
+    began_us, ended_us = min(row.began_us for row in tasks), max(row.ended_us for row in tasks)
+    return profile_of(loads, pairs, max(1, ended_us - began_us) / 1e6, busy=busy)

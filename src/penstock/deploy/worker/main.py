@@ -211,9 +211,9 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> 
         memory_mb=available_memory_mb(),
         attempt=attempt,
         unseen=unseen(call.probes),
-        tags=_tags(),
         cores=usable_cores(),
         work_ms=work_ms(),
+        tags=_tags(),
     )
 
 

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.model.costs import DISTANCES, Distance, DistanceCost, StreamCosts
+from penstock.model.costs import DISTANCES, Distance, DistanceCost, EndCost, StreamCosts
 from penstock.run.calibration.cases import Case, cases, fitted
 from penstock.run.calibration.process import CalibrationFailed, EndProcess
 
 SECONDS = 13.0
 REPEATS = 5
+APART: tuple[Distance, ...] = ("ring", "socket")
 NOTHING = "nothing"  # in place of a distance: nobody reads
 
 Progress = Callable[[int, int, str], None]
@@ -62,7 +63,7 @@ class NotHere(CalibrationFailed):
 
 def asked(ends: Sequence[EndProcess], case: Case, way: str) -> tuple[float, float]:
     """CPU seconds of a batch at the sending and at the receiving end."""
-    taking = ends if way in ("ring", "socket") else ends[:1]
+    taking = ends if way in APART else ends[:1]
     for end in taking:
         end.tell({"size": case.size, "rows": case.rows, "batches": case.batches, "distance": way})
     ports = [end.answer()["port"] for end in taking]
@@ -78,7 +79,7 @@ def asked(ends: Sequence[EndProcess], case: Case, way: str) -> tuple[float, floa
 
 def taking_turns(ask: Ask, chosen: Sequence[Case], progress: Progress, clock: Callable[[], float]) -> Calibration:
     """Ask for every case at every distance, again and again while there is time, and conclude."""
-    turns = [(case, way) for case in chosen for way in ("ring", "socket")]
+    turns: list[tuple[Case, str]] = [(case, way) for case in chosen for way in APART]
     turns += [(case, way) for case in chosen[::3] for way in (NOTHING, "call")]  # neither looks at the batch's size
     send: dict[str, dict[Case, list[float]]] = {way: {} for way in (NOTHING, *DISTANCES)}
     receive: dict[str, dict[Case, list[float]]] = {way: {} for way in DISTANCES}
@@ -100,7 +101,7 @@ def taking_turns(ask: Ask, chosen: Sequence[Case], progress: Progress, clock: Ca
 
 
 def concluded(send: Mapping[str, Samples], receive: Mapping[str, Samples], no_ring: str = "") -> Calibration:
-    """Sending is what comes on top of a source that nobody reads; a call's cost is shared by its two ends."""
+    """Sending is what comes on top of a source that nobody reads; a call costs every batch the same at both ends."""
     alone = statistics.median(cpu for repeats in send[NOTHING].values() for cpu in repeats)
 
     def beyond(samples: Samples, share: float = 1.0) -> Samples:
@@ -113,6 +114,7 @@ def concluded(send: Mapping[str, Samples], receive: Mapping[str, Samples], no_ri
     if no_ring:
         sending["ring"], receiving["ring"] = sending["socket"], receiving["socket"]
         notes = (f"rings cannot be measured here, so they are said to cost what sockets cost: {no_ring}",)
-    call, ring, socket = (DistanceCost(fitted(sending[d]), fitted(receiving[d])) for d in DISTANCES)
+    called = EndCost(max(0.0, 1e6 * statistics.median(cpu for repeats in half.values() for cpu in repeats)))
+    ring, socket = (DistanceCost(fitted(sending[d]), fitted(receiving[d])) for d in APART)
     origin = "; ".join(("measured by penstock calibrate", *notes))
-    return Calibration(StreamCosts(call, ring, socket, origin), sending, receiving, notes)
+    return Calibration(StreamCosts(DistanceCost(called, called), ring, socket, origin), sending, receiving, notes)

@@ -1,23 +1,26 @@
 """Meters: what a worker counts while it runs, as plain integers, and how they become rows of the metric log.
 
-Counting must cost next to nothing (under 2 % of CPU), so the core counts, once per batch
-(`core/bindings/bind_tally.cpp`). The thread's CPU clock is a system call (0.7 us, ten times the monotonic clock), too
-dear around each run of a task. So runs are timed with the monotonic clock, the CPU clock is read every five
-milliseconds, and its time is shared out among the tasks that ran in between, by their times. A task that sleeps in its
-function for longer than that is not charged (`test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it`),
-because its slice has little CPU time to share. Latency is a histogram with buckets about 9 % wide.
+Counting must cost next to nothing (under 2 % of CPU), so the core counts (`core/bindings/bind_tally.cpp`). Bytes are
+payload (`core/image/payload.hpp`), the same at every distance. The thread's CPU clock is a system call, ten times as
+dear as the monotonic clock. So work is timed with the monotonic clock: that of tasks, that of each end of each edge,
+the loop's. The CPU clock is read every five milliseconds, and its time is shared out by those times. All of it is
+charged to something (`test_all_cpu_time_is_charged_to_something`). A task that sleeps in its function for longer than
+a slice is not charged (`test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it`). Latency is a
+histogram with buckets 3 % wide. Decision: docs/decisions/0035-true-measurements.md.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock._core import Tally
+from penstock._core import PreparedImage, Tally
 from penstock.run.transport.protocol import ChannelStatistics
+from penstock.run.transport.wire import codec_of
 
 TASK_COLUMNS = pa.schema(
     [
@@ -26,7 +29,8 @@ TASK_COLUMNS = pa.schema(
         pa.field("worker", pa.int32()),
         pa.field("node", pa.string()),
         pa.field("task", pa.string()),
-        pa.field("cpu_us", pa.int64()),
+        pa.field("cpu_us", pa.int64()),  # of the task's own code and of routing; sending and receiving: see edges
+        pa.field("busy_us", pa.int64()),  # time of day in that code
         pa.field("tuples_in", pa.int64()),
         pa.field("tuples_out", pa.int64()),
         pa.field("bytes_out", pa.int64()),
@@ -47,7 +51,24 @@ EDGE_COLUMNS = pa.schema(
         pa.field("source", pa.string()),
         pa.field("target", pa.string()),
         pa.field("tuples", pa.int64()),
-        pa.field("bytes", pa.int64()),
+        pa.field("bytes", pa.int64()),  # payload
+        pa.field("batches", pa.int64()),  # as they went: held ones are joined first
+        pa.field("distance", pa.string()),  # call, ring or socket
+        pa.field("send_us", pa.int64()),  # CPU of preparing and sending, in the sender's row
+        pa.field("receive_us", pa.int64()),  # CPU of taking in and opening, in the receiver's row
+        pa.field("transport_us", pa.int64()),  # from leaving to arrival, summed over batches, by both machines' clocks
+        pa.field("queue_us", pa.int64()),  # from arrival to being taken by the task, summed over batches
+    ]
+)
+WORKER_COLUMNS = pa.schema(
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("interval_us", pa.int64()),
+        pa.field("worker", pa.int32()),
+        pa.field("node", pa.string()),
+        pa.field("cpu_us", pa.int64()),  # of the worker's thread: what tasks, edges and the loop have together
+        pa.field("loop_us", pa.int64()),  # CPU of the worker's own loop
+        pa.field("waiting_us", pa.int64()),  # time of day in which there was nothing to do
     ]
 )
 LATENCY_COLUMNS = pa.schema(
@@ -56,6 +77,7 @@ LATENCY_COLUMNS = pa.schema(
         pa.field("task", pa.string()),
         pa.field("latency_us", pa.int64()),  # upper end of the bucket
         pa.field("batches", pa.int64()),
+        pa.field("rows", pa.int64()),
     ]
 )
 LINK_COLUMNS = pa.schema(
@@ -86,6 +108,7 @@ BALANCE_COLUMNS = pa.schema(
 TABLES = {
     "tasks": TASK_COLUMNS,
     "edges": EDGE_COLUMNS,
+    "workers": WORKER_COLUMNS,
     "latency": LATENCY_COLUMNS,
     "links": LINK_COLUMNS,
     "balance": BALANCE_COLUMNS,
@@ -93,6 +116,7 @@ TABLES = {
 KEYS = {  # the columns that say what a row is about
     "tasks": ("task",),
     "edges": ("source", "target"),
+    "workers": ("worker",),
     "latency": ("task", "latency_us"),
     "links": ("worker", "peer"),
     "balance": ("region", "replica"),
@@ -100,6 +124,7 @@ KEYS = {  # the columns that say what a row is about
 ADDED = {  # columns that count an interval; the others say how things stand at its end
     "tasks": (
         "cpu_us",
+        "busy_us",
         "tuples_in",
         "tuples_out",
         "bytes_out",
@@ -109,8 +134,9 @@ ADDED = {  # columns that count an interval; the others say how things stand at 
         "late",
         "quarantined",
     ),
-    "edges": ("tuples", "bytes", "interval_us"),
-    "latency": ("batches",),
+    "edges": ("tuples", "bytes", "batches", "send_us", "receive_us", "transport_us", "queue_us", "interval_us"),
+    "workers": ("cpu_us", "loop_us", "waiting_us", "interval_us"),
+    "latency": ("batches", "rows"),
     "links": ("frames", "bytes", "blocked_us", "interval_us"),
     "balance": (),
 }
@@ -125,9 +151,18 @@ class TaskTime(NamedTuple):
     quarantined: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Clocks in place of the machine's, for simulation: time of day and CPU time of the worker's thread, in ns."""
+
+    wall_ns: Callable[[], int]
+    cpu_ns: Callable[[], int]
+
+
+CALL = "call"  # the distance between tasks of one worker
 SLICE_NS = 5_000_000  # between two readings of the CPU clock
 
-_SUB_BITS = 3  # eight buckets for each power of two, as the core has them
+_SUB_BITS = 5  # 32 buckets for each power of two, as the core has them
 
 
 def upper_end_us(bucket: int) -> int:
@@ -141,50 +176,61 @@ def upper_end_us(bucket: int) -> int:
 class Meters:
     """Counters of one worker since the last snapshot."""
 
-    def __init__(self, worker: int, node: str, tasks: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        worker: int,
+        node: str,
+        tasks: Sequence[str],
+        edges: Sequence[tuple[str, str]],
+        schemas: Sequence[pa.Schema] = (),
+        clocks: Clocks | None = None,
+    ) -> None:
         self._worker, self._node = worker, node
         self._tasks, self._edges = tuple(tasks), tuple(edges)
+        self._thread_ns = time.thread_time_ns if clocks is None else clocks.cpu_ns
         self.started_us = 0
-        self.loop = len(self._tasks)  # in place of a task: the worker's own work
-        self.waiting = self.loop + 1  # in place of a task: nothing to do
         self._settled_ns = self._cpu_ns = 0
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
-        self.cpu_ns = [0] * len(self._tasks)
         self.tuples_out = [0] * len(self._tasks)
-        self._tally = tally = Tally(len(self._tasks), len(self._edges))
+        codecs = [codec_of(schema) for schema in schemas] if schemas else [None] * len(self._edges)
+        self._tally = tally = Tally(len(self._tasks), codecs, None if clocks is None else clocks.wall_ns)
+        self.loop = tally.loop  # in place of a task: the worker's own work
+        self.waiting = tally.waiting  # in place of a task: nothing to do
+        self.arriving = tally.arriving  # in place of a task: taking in what has come
         # Called for every batch, so the core's own methods: a function in between would cost as much as they do.
         self.switch: Callable[[int], int] = tally.switch_to  # the task at work from now on; answers the task until now
         self.run: Callable[[int, int], int] = tally.run  # the same, for a task that is given rows
         self.passed: Callable[[int, int, pa.RecordBatch, int], None] = tally.passed  # task, edge, batch, rows
-        self.sent: Callable[[int, int, int, int], None] = tally.sent  # task, edge, rows, bytes
-        self.arrived: Callable[[int, int], None] = tally.arrived_now  # task, origin_ns
+        self.sending: Callable[[int], None] = tally.sending  # an edge's sending end is at work ...
+        self.sent: Callable[..., None] = tally.sent  # ... until now: task, edge, batch, rows, batches
+        self.sent_image: Callable[[int, int, PreparedImage], None] = tally.sent_image  # likewise: task, edge, image
+        self.joined: Callable[[int], None] = tally.joined  # likewise: held batches of an edge have gone as one
+        self.rest: Callable[[], None] = tally.rest  # likewise, where no batch has gone
+        self.receiving: Callable[[int], None] = tally.receiving  # an edge's receiving end is at work until `rest`
+        self.taken: Callable[[int, int, int, int], None] = tally.taken  # a frame: edge, kind, sent at, bytes
+        self.woken: Callable[[int], None] = tally.woken  # a wait was over then, and what had come has been taken in
+        self.looked: Callable[[], None] = tally.looked  # all frames of a look have been dealt with
+        self.queued: Callable[[int], None] = tally.queued  # a batch of an edge waits in an inbox
+        self.dequeued: Callable[[tuple[object, ...]], None] = tally.dequeued  # packets have been taken from it
+        self.arrived: Callable[[int, int, int], None] = tally.arrived_now  # task, origin_ns, rows
 
     def start(self, now_us: int) -> None:
         """Counting begins, in the thread that will do the work."""
-        self._clear()
+        self.tuples_out = [0] * len(self._tasks)
         self.started_us = now_us
         self.switch(self.loop)
-        self._tally.take_wall_ns()
+        self._tally.settle(0)
+        self._tally.take_tasks()
         self._settled_ns = self._tally.since_ns
-        self._cpu_ns = time.thread_time_ns()
-
-    def _clear(self) -> None:
-        self.cpu_ns = [0] * len(self._tasks)
-        self.tuples_out = [0] * len(self._tasks)
+        self._cpu_ns = self._thread_ns()
 
     def settle(self, *, at_once: bool = False) -> None:
         """Share out the CPU time since the last call, unless that was a moment ago."""
         if not at_once and self._tally.since_ns - self._settled_ns < SLICE_NS:
             return
-        self.switch(self._tally.at_work)
-        cpu_ns = time.thread_time_ns()
-        wall = self._tally.take_wall_ns()
-        busy = sum(wall) - wall[self.waiting]
-        if busy > 0:
-            share = (cpu_ns - self._cpu_ns) / busy
-            for t, ns in enumerate(wall[: self.loop]):
-                if ns:
-                    self.cpu_ns[t] += int(ns * share)
+        self.switch(self.loop)
+        cpu_ns = self._thread_ns()
+        self._tally.settle(cpu_ns - self._cpu_ns)
         self._settled_ns, self._cpu_ns = self._tally.since_ns, cpu_ns
 
     def snapshot(
@@ -194,33 +240,46 @@ class Meters:
         blocked_us: Sequence[int],
         times: Sequence[TaskTime] | None = None,
         links: Mapping[int, tuple[str, ChannelStatistics]] | None = None,
+        distances: Sequence[str] = (),
     ) -> dict[str, pa.RecordBatch]:
         """Rows of the tables for the interval that ends now; counting starts afresh."""
         self.settle(at_once=True)
-        tuples_in, runs, bytes_out, edge_tuples, edge_bytes = self._tally.take_counts()
+        tuples_in, runs, bytes_out, busy_us, cpu_us, loop_us, waiting_us = self._tally.take_tasks()
+        flows = self._tally.take_edges()
         interval = now_us - self.started_us
         count = len(self._tasks)
         times = [TaskTime()] * count if times is None else times
         columns: list[Sequence[object]] = [
             [now_us] * count, [interval] * count, [self._worker] * count, [self._node] * count, self._tasks,
-            [ns // 1000 for ns in self.cpu_ns], tuples_in, self.tuples_out, bytes_out, runs,
+            cpu_us, busy_us, tuples_in, self.tuples_out, bytes_out, runs,
             [q[0] for q in queues], [q[1] for q in queues], list(blocked_us),
             [t.late for t in times], [t.watermark_us for t in times], [t.idle for t in times],
             [t.quarantined for t in times],
         ]  # fmt: skip
-        busy = [e for e, tuples in enumerate(edge_tuples) if tuples]
+        edge, tuples, size, batches, send, receive, transport, queue = zip(*flows, strict=True) if flows else [()] * 8
         edges: list[Sequence[object]] = [
-            [now_us] * len(busy), [interval] * len(busy),
-            [self._edges[e][0] for e in busy], [self._edges[e][1] for e in busy],
-            [edge_tuples[e] for e in busy], [edge_bytes[e] for e in busy],
+            [now_us] * len(flows), [interval] * len(flows),
+            [self._edges[e][0] for e in edge], [self._edges[e][1] for e in edge],
+            tuples, size, batches, [distances[e] if distances else CALL for e in edge],
+            send, receive, transport, queue,
         ]  # fmt: skip
         seen = self._tally.take_latency()
         latency: list[Sequence[object]] = [
-            [now_us] * len(seen), [self._tasks[t] for t, _, _ in seen],
-            [upper_end_us(bucket) for _, bucket, _ in seen], [n for _, _, n in seen],
+            [now_us] * len(seen), [self._tasks[t] for t, _, _, _ in seen],
+            [upper_end_us(bucket) for _, bucket, _, _ in seen], [n for _, _, n, _ in seen], [n for _, _, _, n in seen],
         ]  # fmt: skip
-        rows = {"tasks": columns, "edges": edges, "latency": latency, "links": self._link_columns(now_us, links or {})}
-        self._clear()
+        all_us = sum(cpu_us) + loop_us + sum(send) + sum(receive)
+        worker: list[Sequence[object]] = [
+            [now_us], [interval], [self._worker], [self._node], [all_us], [loop_us], [waiting_us]
+        ]  # fmt: skip
+        rows = {
+            "tasks": columns,
+            "edges": edges,
+            "workers": worker,
+            "latency": latency,
+            "links": self._link_columns(now_us, links or {}),
+        }
+        self.tuples_out = [0] * count
         self.started_us = now_us
         return {name: _batch(TABLES[name], values) for name, values in rows.items()}
 
@@ -245,8 +304,13 @@ class Unmetered(Meters):
         self.switch = lambda to: to
         self.run = lambda task, _rows: task
         self.passed = lambda _task, _edge, _batch, _rows: None
-        self.sent = lambda _task, _edge, _rows, _size: None
-        self.arrived = lambda _task, _origin_ns: None
+        self.sending = self.joined = self.receiving = self.woken = self.queued = lambda _number: None
+        self.sent = lambda _task, _edge, _batch, _rows, _batches=1: None
+        self.sent_image = lambda _task, _edge, _image: None
+        self.rest = self.looked = lambda: None
+        self.taken = lambda _edge, _kind, _sent_ns, _size: None
+        self.dequeued = lambda _packets: None
+        self.arrived = lambda _task, _origin_ns, _rows: None
 
     def settle(self, *, at_once: bool = False) -> None:
         """Nothing to share out."""

@@ -26,13 +26,15 @@ class Packet(NamedTuple):
 
     batch: pa.RecordBatch
     origin_ns: int
+    edge: int = -1  # of the worker's own, by which it came into an inbox
 
 
 def joined_packets(packets: Sequence[Packet]) -> Packet:
     """Several batches as one, as old as the oldest."""
     if len(packets) == 1:
         return packets[0]
-    return Packet(pa.concat_batches([packet.batch for packet in packets]), min(packet.origin_ns for packet in packets))
+    batch = pa.concat_batches([packet.batch for packet in packets])
+    return Packet(batch, min(packet.origin_ns for packet in packets), packets[-1].edge)
 
 
 class Carrier(Protocol):
@@ -50,7 +52,7 @@ class Carrier(Protocol):
     def push_watermark(self, edge: int, time_us: int) -> None:
         """Event time for one edge."""
 
-    def arrived(self, task: int, origin_ns: int) -> None:
+    def arrived(self, task: int, origin_ns: int, rows: int) -> None:
         """Rows that left their source then have reached a sink."""
 
 
@@ -125,9 +127,9 @@ class TaskOutputs:
         """For a source, how far event time has come in what it has emitted, and whether it is idle; others: None."""
         return None
 
-    def arrived(self) -> None:
-        """Meter the latency of what has just reached a sink inside this task."""
-        self._carrier.arrived(self._task, self.origin_ns)
+    def arrived(self, rows: int) -> None:
+        """Meter the latency of rows that have just reached a sink inside this task."""
+        self._carrier.arrived(self._task, self.origin_ns, rows)
 
 
 class SliceOutputs(TaskOutputs):

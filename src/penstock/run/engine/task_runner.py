@@ -138,7 +138,8 @@ class TaskRunner:
 
     def _push(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
         """Queue a batch for a task of this worker, hold it for others to join it, or send it."""
-        machine, is_near = self._machine, self._edges[edge].target is not None
+        machine, meters, is_near = self._machine, self._meters, self._edges[edge].target is not None
+        meters.sending(edge)
         # Both ends must count the same bytes, or credit would leak: the image's, not either side's buffers.
         if not is_near and not machine.holds(edge, rows):
             size = self._links.send_batch(self._numbers[edge], batch, origin_ns)
@@ -146,8 +147,13 @@ class TaskRunner:
         else:
             size = codec_of(batch.schema).prepare(batch).size  # a third of the time that pyarrow takes for `nbytes`
             keep = machine.emitted if is_near else machine.hold
-            keep(edge, Packet(batch, origin_ns), size, rows)
-        self._meters.sent(task, edge, rows, size)
+            keep(edge, Packet(batch, origin_ns, edge), size, rows)
+            if is_near:
+                meters.queued(edge)
+            else:  # counted as a batch when it goes, joined with others
+                meters.sent(task, edge, batch, rows, 0)
+                return
+        meters.sent(task, edge, batch, rows)
 
     def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
         """Write routed rows for another worker to where they stay, a peer's ring or a socket, or hold them."""
@@ -155,25 +161,33 @@ class TaskRunner:
         if machine.holds(edge, rows) or is_long(image):
             self._push(task, edge, image.open(codec_of(schema)), rows, origin_ns)
             return
+        self._meters.sending(edge)
         size = self._links.send_image(self._numbers[edge], image, origin_ns)
         machine.emitted(edge, image, size, rows)
-        self._meters.sent(task, edge, rows, size)
+        self._meters.sent_image(task, edge, image)
 
     def push_slice(self, task: int, edge: int, sequence: int, parts: tuple[Packet, ...]) -> int:
         """Work a slice off in the next task of a chain, or queue or send it; what its window counts it for."""
         layout, rows = self._edges[edge], sum(packet.batch.num_rows for packet in parts)
+        self._meters.sending(edge)
+        for packet in parts:
+            self._meters.sent(task, edge, packet.batch, packet.batch.num_rows)
+        self._meters.sending(edge)
         if layout.target is None:
             size = self._send_slice(self._numbers[edge], sequence, parts)
         else:
             size = sum(packet.batch.nbytes for packet in parts)
             if self._deep < CALLS_DEEP_MAX and self._machine.passes(edge, rows):
-                self._meters.sent(task, edge, rows, size)
+                self._meters.rest()
                 self._deep += 1
                 self._work_off(layout.target, SlicePayload(sequence, parts))
                 self._deep -= 1
                 return 0
+            parts = tuple([packet._replace(edge=edge) for packet in parts])
+            for _ in parts:
+                self._meters.queued(edge)
         counted = self._machine.emitted_slice(edge, SlicePayload(sequence, parts), size, rows)
-        self._meters.sent(task, edge, rows, size)
+        self._meters.rest()
         return counted
 
     def _send_slice(self, number: int, sequence: int, parts: Sequence[Packet]) -> int:
@@ -187,17 +201,20 @@ class TaskRunner:
         held = self._machine.holds(edge)
         self._machine.emitted_watermark(edge, time_us)
         if self._edges[edge].target is None and not held:
+            self._meters.sending(edge)
             self._links.send_mark(Kind.WATERMARK, self._numbers[edge], time_us)
+            self._meters.rest()
 
-    def arrived(self, task: int, origin_ns: int) -> None:
+    def arrived(self, task: int, origin_ns: int, rows: int) -> None:
         """Meter the latency of rows that have reached a sink."""
-        self._meters.arrived(task, origin_ns)
+        self._meters.arrived(task, origin_ns, rows)
 
     def send_held(self, held: Send) -> None:
         """Send the batches that lingered on an edge as one, and what was to follow them."""
         packets: Sequence[Packet] = held.payloads  # type: ignore[assignment] # the machine does not look into payloads
         number = self._numbers[held.edge]
-        batch, origin_ns = joined_packets(packets)
+        self._meters.sending(held.edge)
+        batch, origin_ns, _ = joined_packets(packets)
         size = self._links.send_batch(number, batch, origin_ns)
         self._machine.sent(held.edge, held.size, size)
         if held.watermark_us is not None:
@@ -206,6 +223,7 @@ class TaskRunner:
             self._links.send_mark(Kind.WATERMARK, number, IDLE_US)
         if held.ended:
             self._links.send_mark(Kind.END, number)
+        self._meters.joined(held.edge)
 
     # -- what tasks are given ----------------------------------------------------------------------------------------
 
@@ -223,10 +241,12 @@ class TaskRunner:
         t = run.task
         for port, payloads in run.inputs:
             if self._slicewise[t]:
-                self._work_off(t, payloads[0])  # type: ignore[arg-type] # a slice, and one at a time
+                self._meters.dequeued(payloads[0].parts)  # type: ignore[attr-defined] # a slice, and one at a time
+                self._work_off(t, payloads[0])  # type: ignore[arg-type] # likewise
                 continue
             packets: Sequence[Packet] = payloads  # type: ignore[assignment] # the machine does not look into payloads
-            batch, origin_ns = packets[0] if len(packets) == 1 else joined_packets(packets)
+            self._meters.dequeued(payloads)
+            batch, origin_ns, _ = packets[0] if len(packets) == 1 else joined_packets(packets)
             self._process(t, port, batch, batch.num_rows, origin_ns)
         if self._timed[t]:
             self._observe(t, run.edge)
@@ -252,7 +272,7 @@ class TaskRunner:
             raise self._built.fault(t, error) from error
         meters.switch(caller)
         if self._is_sink[t]:
-            meters.arrived(t, origin_ns)
+            meters.arrived(t, origin_ns, rows)
         if self._sleeps[t]:
             self._machine.wants_wake(t, self.tasks[t].wake_at())
 

@@ -19,7 +19,7 @@ from penstock.run.dataflow import Dataflow
 from penstock.run.engine.clock import steady_clock
 from penstock.run.engine.control import Control
 from penstock.run.engine.faults import Cancelled, TaskFault
-from penstock.run.engine.meters import Meters, Unmetered, balance_rows
+from penstock.run.engine.meters import CALL, Clocks, Meters, Unmetered, balance_rows
 from penstock.run.engine.outputs import Packet
 from penstock.run.engine.pace import pace_of
 from penstock.run.engine.promptness import prompt_thread
@@ -44,6 +44,7 @@ from penstock.run.region.membership import asked_scale
 from penstock.run.region.slices import unpacked_mark
 from penstock.run.region.tasks import splitters_in
 from penstock.run.transport.links import WorkerPlace
+from penstock.run.transport.protocol import ChannelStatistics
 from penstock.run.transport.wire import Frame, Kind, WireFault, unpack_batch
 
 __all__ = ["Cancelled", "Deployment", "TaskFault", "Worker"]
@@ -77,6 +78,7 @@ class Worker:
         *,
         links: WorkerLinks | None = None,
         clock: Callable[[], int] | None = None,
+        work_clocks: Clocks | None = None,
     ) -> None:
         self._deployment, self._control, self._me = deployment, control, me
         self._settings, node = deployment.settings, deployment.workers[me].node
@@ -85,11 +87,13 @@ class Worker:
         self.machine = Machine(share.layout)
         built = BuiltTasks(dataflow, share.tasks, me, node)  # users' code: before anything has to be closed
         self._links: WorkerLinks = links or real_links(share, me, self._settings.transport)
-        self.meters = (Meters if self._settings.metered else Unmetered)(
-            me, node, share.tasks, [(edge.source, edge.target) for edge in share.edges]
-        )
         schemas = {operator.name: operator.outputs for operator in dataflow.operators}
         self._schemas = [schemas[operator_of(edge.source)][edge.output] for edge in share.edges]
+        ends = [(edge.source, edge.target) for edge in share.edges]
+        if self._settings.metered:
+            self.meters = Meters(me, node, share.tasks, ends, self._schemas, work_clocks)
+        else:
+            self.meters = Unmetered(me, node, share.tasks, ends)
         self._pace = pace_of(dataflow, share.tasks, deployment.worker_of, me)
         self._runner = TaskRunner(
             dataflow, share, built, self.machine, self._links, self.meters, self._pace, self._now_us
@@ -160,7 +164,9 @@ class Worker:
         """Instructions that do not come with every batch."""
         match instruction:
             case Grant(edge=edge, size=size):
+                self.meters.receiving(edge)
                 self._links.send_mark(Kind.CREDIT, self._share.edges[edge].number, size)
+                self.meters.rest()
             case Advance(task=t, watermark_us=watermark_us):
                 self._runner.advance(t, watermark_us)
             case Idle(task=t):
@@ -187,12 +193,15 @@ class Worker:
 
     def _look(self, seconds: float) -> int:
         """Take in what has arrived, waiting at most `seconds` for it; answers the time then."""
+        meters = self.meters
         if not seconds:
+            meters.switch(meters.arriving)
             frames, called = self._links.wait(0.0)
+            meters.switch(meters.loop)
         else:
-            self.meters.switch(self.meters.waiting)
+            meters.switch(meters.waiting)
             frames, called = self._links.wait(seconds)
-            self.meters.switch(self.meters.loop)
+            meters.woken(self._links.woken_ns)
         now_us = self._now_us()
         self._look_at_us = now_us + LOOK_EVERY_US
         if frames:
@@ -200,6 +209,7 @@ class Worker:
         straight = len(frames) == 1  # several frames for one task go through its inbox, where they are joined
         for frame in frames:
             self._take(frame, straight=straight)
+        meters.looked()
         if called:
             self._listen()
         return now_us
@@ -209,6 +219,7 @@ class Worker:
         if edge is None:
             msg = f"worker {self._me} received a frame of edge {frame.edge}, which has no end here"
             raise WireFault(msg)
+        self.meters.taken(edge, frame.kind, frame.sent_ns, frame.size)
         match frame.kind:
             case Kind.DATA:
                 batch = unpack_batch(frame, self._schemas[edge])
@@ -216,7 +227,8 @@ class Worker:
                     machine.passed_in(edge, frame.size)
                     self._runner.straight(edge, batch, frame.rows, frame.value)
                 else:
-                    machine.received(edge, Packet(batch, frame.value), frame.size, frame.rows)
+                    machine.received(edge, Packet(batch, frame.value, edge), frame.size, frame.rows)
+                    self.meters.queued(edge)
             case Kind.WATERMARK:
                 machine.received_watermark(edge, frame.value)
             case Kind.END:
@@ -261,6 +273,11 @@ class Worker:
         if self._pace_at_us < NEVER_US and self._control is not None:
             self._pace.heard(self._control.keep_pace(self._pace.floors()))
 
+    def _distances(self, links: Mapping[int, tuple[str, ChannelStatistics]]) -> list[str]:
+        """How far apart the two tasks of each edge are."""
+        peers = self._share.peer_of
+        return [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
+
     def _report(self, now_us: int) -> None:
         self._report_at_us = now_us + int(self._settings.interval_s * 1e6)
         machine, tasks = self.machine, range(len(self._share.tasks))
@@ -268,7 +285,8 @@ class Worker:
         queues = [machine.queue(t) for t in tasks]
         blocked = [machine.blocked_us(t) for t in tasks]
         times = self._runner.take_times()
-        tables = self.meters.snapshot(now_us, queues, blocked, times, self._links.statistics())
+        links = self._links.statistics()
+        tables = self.meters.snapshot(now_us, queues, blocked, times, links, self._distances(links))
         if decided := [row for splitter in splitters_in(self._runner.tasks) for row in splitter.decisions()]:
             tables["balance"] = balance_rows(decided)
         if self._control is not None:

@@ -19,6 +19,10 @@ from penstock.run.transport.wire import Frame, Kind
 class WorkerLinks(Protocol):
     """Edges are the job's numbers here. Frames of one edge arrive in the order in which they were sent, once each."""
 
+    @property
+    def woken_ns(self) -> int:
+        """When the last wait that had to wait was over, on the monotonic clock: what follows is work."""
+
     def watch(self, descriptor: int) -> None:
         """Wake `wait` also when this descriptor is readable."""
 

@@ -55,8 +55,8 @@ class _Watching:
         if time_us == END_OF_TIME_US:
             self.out.watermark(time_us)
 
-    def arrived(self) -> None:
-        self.out.arrived()
+    def arrived(self, rows: int) -> None:
+        self.out.arrived(rows)
 
 
 class _Timed(Task):

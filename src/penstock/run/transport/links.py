@@ -174,6 +174,11 @@ class Links:
         self.notes.append(text)
         log.warning("%s; sockets are used instead", text)
 
+    @property
+    def woken_ns(self) -> int:
+        """When the last wait that had to wait was over, on the monotonic clock: what follows is work."""
+        return self._loop.woken_ns
+
     def watch(self, descriptor: int) -> None:
         """Wake `wait` also when this descriptor is readable."""
         self._loop.register(descriptor, self._on_call)

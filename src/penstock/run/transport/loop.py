@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from penstock._core import epoll_wait_ns
 
@@ -28,6 +28,7 @@ class Loop:
         self._handlers: dict[int, Handler] = {}
         self._regular: list[Callable[[], None]] = []
         self._regular_at = 0.0
+        self.woken_ns = 0  # when the last turn that had to wait began to work
 
     def register(self, descriptor: int, handler: Handler, events: int = select.EPOLLIN) -> None:
         """Call the handler whenever one of these events happens to the descriptor."""
@@ -51,7 +52,10 @@ class Loop:
     def turn(self, seconds: float) -> None:
         """Wait at most `seconds` for something to happen, and have it handled."""
         handlers = self._handlers
-        for descriptor, events in epoll_wait_ns(self._fileno, int(seconds * 1e9)):
+        happened = epoll_wait_ns(self._fileno, int(seconds * 1e9))
+        if seconds:
+            self.woken_ns = monotonic_ns()
+        for descriptor, events in happened:
             handler = handlers.get(descriptor)
             if handler is not None:
                 handler(events)

@@ -31,6 +31,7 @@ class HandedFrame:
     rows: int
     value: int
     image: PreparedImage | None = None
+    sent_ns: int = 0
 
     @property
     def size(self) -> int:
@@ -131,7 +132,7 @@ class InProcessChannel:
 
     def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
         """Queue rows whose image has been prepared; the bytes that both ends count."""
-        self._send(HandedFrame(Kind.DATA, edge, image.rows, origin_ns, image))
+        self._send(HandedFrame(Kind.DATA, edge, image.rows, origin_ns, image, time.time_ns()))
         return image.size
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:

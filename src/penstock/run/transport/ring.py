@@ -17,6 +17,7 @@ import logging
 import select
 import socket
 from collections.abc import Iterator
+from time import time_ns
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -124,16 +125,21 @@ class RingChannel:
         if size > self._image_max:
             self._send_long(edge, image, origin_ns)
         elif self._waiting:
-            self._waiting.put(Image(edge, image, origin_ns))
+            self._keep(Image(edge, image, origin_ns))
         else:
             try:
                 taken = _core.ring_send_image(self._producer, edge, image, origin_ns)
             except (RingGone, RingRefused, RingFault) as error:
                 raise self._gone(error) from error
             if not taken:
-                self._waiting.put(Image(edge, image, origin_ns))
+                self._keep(Image(edge, image, origin_ns))
                 self.flush()
         return size
+
+    def _keep(self, item: Image) -> None:
+        """Let an image wait; it says later since when."""
+        item.image.stamp()
+        self._waiting.put(item)
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
         """Write a watermark, an end, a credit or an epoch into the peer's ring, or keep it until there is space."""
@@ -192,7 +198,7 @@ class RingChannel:
     def _parts(self, edge: int, image: PreparedImage, origin_ns: int) -> Iterator[Part]:
         whole = HEADER.size + image.size
         written = memoryview(bytearray(whole))
-        written[: HEADER.size] = pack(Kind.DATA, edge, image.rows, origin_ns, image.size)
+        written[: HEADER.size] = pack(Kind.DATA, edge, image.rows, origin_ns, image.size, time_ns())
         image.write_into(written[HEADER.size :])
         for at in range(0, whole, self._part_max):
             piece = written[at : at + self._part_max]

@@ -9,6 +9,8 @@ A frame is a head of 64 bytes, as long as a buffer's alignment, and an image or 
     bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
     byte  4      kind                              bytes 12-15  rows
     bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit, epoch or slice
+    bytes 24-31  when it was given to its transport, ns since 1970 by the sender's clock; 0: not told
+
 An image is what core/image/image.hpp describes; its limits and checks are in docs/decisions/0015-batch-images.md.
 """
 
@@ -30,7 +32,7 @@ from penstock.run.columns import kernels
 from penstock.run.columns.native_schema import Recent, layout_of, position
 from penstock.run.contract import BATCH_BYTES_MAX
 
-HEADER = struct.Struct("<IB3xIIq40x")
+HEADER = struct.Struct("<IB3xIIqq32x")
 BODY_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -68,6 +70,10 @@ class Frame(Protocol):
     def size(self) -> int:
         """Bytes of the image; 0 for all but data."""
 
+    @property
+    def sent_ns(self) -> int:
+        """When it was given to its transport, in ns since 1970 by the sender's clock; 0: not told."""
+
     def open(self, codec: _core.ImageCodec, /) -> pa.RecordBatch:
         """The batch, reading in place; it keeps the frame's memory for as long as any of its arrays lives."""
 
@@ -82,6 +88,7 @@ class BufferFrame:
     value: int
     size: int = 0
     body: object = None
+    sent_ns: int = 0
 
     def open(self, codec: _core.ImageCodec, /) -> pa.RecordBatch:
         """The batch, reading in place and keeping the body."""
@@ -92,14 +99,14 @@ class WireFault(InvalidInput):
     """Bytes from another worker that are no frame or no image; the connection cannot be used any more."""
 
 
-def pack(kind: Kind, edge: int, rows: int = 0, value: int = 0, body_length: int = 0) -> bytes:
+def pack(kind: Kind, edge: int, rows: int = 0, value: int = 0, body_length: int = 0, sent_ns: int = 0) -> bytes:
     """The head of a frame, for transports that are written in Python."""
-    return HEADER.pack(body_length, kind, edge, rows, value)
+    return HEADER.pack(body_length, kind, edge, rows, value, sent_ns)
 
 
 def unpack(head: object, body: object, edges: int) -> BufferFrame:
     """A frame from its head and its body; refused where it is none of this job's."""
-    length, kind, edge, rows, value = HEADER.unpack_from(head)  # type: ignore[arg-type] # any buffer
+    length, kind, edge, rows, value, sent_ns = HEADER.unpack_from(head)  # type: ignore[arg-type] # any buffer
     if not Kind.DATA <= kind <= Kind.SLICE:
         msg = f"a frame of unknown kind {kind} arrived; the peer speaks another version"
         raise WireFault(msg)
@@ -109,7 +116,7 @@ def unpack(head: object, body: object, edges: int) -> BufferFrame:
     if length > BODY_BYTES_MAX or length % 64 or (length > 0) != (kind == Kind.DATA):
         msg = f"a frame of kind {kind} claims {length} bytes; the limit is {BODY_BYTES_MAX} in multiples of 64"
         raise WireFault(msg)
-    return BufferFrame(kind, edge, rows, value, length, body if length else None)
+    return BufferFrame(kind, edge, rows, value, length, body if length else None, sent_ns)
 
 
 def _codec(schema: pa.Schema) -> _core.ImageCodec:

@@ -4,8 +4,8 @@ A set of constraints is minimal when it cannot be met, but can be with any one o
 freest partition, since validity persists under splitting, so it is enough to ask whether the *sites* (what must share a
 node) can be put on nodes. That is asked in two steps:
 
-- by plain reasoning: a task on both sides of a separation, a block or a site with two labels of one row (colocate and
-  separate through a chain), more labels than nodes, a block or a site that no worker or no node allowed can carry;
+- by plain reasoning: a task on both sides of a separation, a block or site with two labels of one row, a block that is
+  more than one thread can do, more labels of one row than nodes, a site that no allowed node is large enough for;
 - by a small integer program (packing.py), whose refusal is a proof. On large cases it is a relaxation.
 
 The minimal set comes from QuickXplain (Junker, AAAI 2004): divide and conquer over the constraints. The paper finds

@@ -50,13 +50,13 @@ class _Tee:
             if attached.output == output:
                 with _named(attached):
                     sink.process(batch, 0, self.out)
-                self.out.arrived()
+                self.out.arrived(batch.num_rows)
 
     def watermark(self, time_us: int) -> None:
         self.out.watermark(time_us)
 
-    def arrived(self) -> None:
-        self.out.arrived()
+    def arrived(self, rows: int) -> None:
+        self.out.arrived(rows)
 
 
 class WithSinks(Task):

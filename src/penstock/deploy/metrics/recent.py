@@ -1,0 +1,71 @@
+"""The intervals of a job's latest minutes, kept in the driver's memory for profiles of a window. Pure.
+
+An interval belongs to a window if it ended within it. What is kept has two limits, time and rows. A window that is
+longer than what is kept is refused: the folder of `metrics=` has it all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.deploy.metrics.sums import Sums, sums_of
+from penstock.errors import InvalidInput
+from penstock.run.operators.times import Duration, parse_duration_us
+
+KEPT_SECONDS = 600.0
+KEPT_ROWS_MAX = 1_000_000
+KEPT = ("tasks", "edges")
+
+Window = Duration | float
+
+
+def window_us(window: Window, what: str = "window") -> int:
+    """A window in microseconds: "60 s", a timedelta, or a number of seconds."""
+    if isinstance(window, int | float) and not isinstance(window, bool):
+        if not 0 < window <= timedelta(days=3650).total_seconds():
+            msg = f"{what} is {window:g} seconds; it must be above 0 and at most 3650 days"
+            raise InvalidInput(msg)
+        return max(1, round(window * 1e6))
+    if not (found := parse_duration_us(window, what)):
+        msg = f"{what} is {window!r}; it must be above 0"
+        raise InvalidInput(msg)
+    return found
+
+
+class Recent:
+    """Batches of the tables that profiles are made of, the oldest first."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, int, pa.RecordBatch]] = deque()  # table, when its interval ended
+        self._rows = 0
+        self._newest_us = 0
+        self._dropped_us: int | None = None  # the latest interval that is kept no longer
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """The rows of one worker's interval."""
+        if name not in KEPT or not batch.num_rows:
+            return
+        time_us = pc.max(batch["time_us"]).as_py()
+        self._kept.append((name, time_us, batch))
+        self._rows += batch.num_rows
+        self._newest_us = max(self._newest_us, time_us)
+        while self._rows > KEPT_ROWS_MAX or self._kept[0][1] < self._newest_us - KEPT_SECONDS * 1e6:
+            _, dropped_us, dropped = self._kept.popleft()
+            self._rows -= dropped.num_rows
+            self._dropped_us = max(dropped_us, self._dropped_us or dropped_us)
+
+    def sums(self, window: Window) -> Sums:
+        """Of the intervals that ended within the window before the newest; InvalidInput where some are gone."""
+        from_us = self._newest_us - window_us(window)
+        if self._dropped_us is not None and self._dropped_us > from_us:
+            kept_s = (self._newest_us - self._dropped_us) / 1e6
+            msg = (
+                f"window is {window!r}, and the job keeps the last {kept_s:.0f} s; ask for less, or give metrics= a "
+                "folder and make the profile of that (ps.build_profile, penstock profile --last)"
+            )
+            raise InvalidInput(msg)
+        return sums_of((name, batch) for name, time_us, batch in self._kept if time_us > from_us)

@@ -1,0 +1,136 @@
+"""Profiles of the last minute, of busy time, and of everything, from rows that are known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.deploy.metrics import recent
+from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.recent import window_us
+from penstock.deploy.metrics.sums import Sums
+from penstock.errors import InvalidInput
+from penstock.model.profile import EdgeProfile, TaskProfile
+from penstock.run.engine.meters import TABLES
+
+SECOND_US = 1_000_000
+
+
+def row(table: str, **given: Any) -> pa.RecordBatch:  # noqa: ANN401
+    """One row, zero wherever nothing is given."""
+    text = {"node": "n", "distance": "ring"}
+    values = {name: text.get(name, False if name == "idle" else 0) for name in TABLES[table].names} | given
+    return pa.RecordBatch.from_pylist([values], TABLES[table])
+
+
+def task(end_s: float, load: float, rows: int = 1, length_s: float = 1.0) -> pa.RecordBatch:
+    interval_us = int(length_s * SECOND_US)
+    return row(
+        "tasks",
+        time_us=int(end_s * SECOND_US),
+        interval_us=interval_us,
+        task="a/0",
+        cpu_us=int(load * interval_us),
+        busy_us=2 * int(load * interval_us),
+        runs=10,
+        tuples_out=rows,
+    )
+
+
+def edge(end_s: float, tuples: int, **given: Any) -> pa.RecordBatch:  # noqa: ANN401
+    end = {"time_us": int(end_s * SECOND_US), "interval_us": SECOND_US, "source": "a/0", "target": "b/0"}
+    return row("edges", **end, tuples=tuples, bytes=8 * tuples, batches=tuples // 10, **given)
+
+
+def logged(*batches: tuple[str, pa.RecordBatch]) -> MetricLog:
+    log = MetricLog("job")
+    for name, batch in batches:
+        log.take(0, name, batch)
+    return log
+
+
+def test_a_profile_has_all_that_was_measured() -> None:
+    log = logged(
+        ("tasks", task(1, 0.2)),
+        ("tasks", task(2, 0.6)),
+        ("edges", edge(2, 400, send_us=100_000)),
+        ("edges", edge(2, 0, receive_us=300_000, transport_us=60_000, queue_us=20_000)),
+    )
+    profile = log.sums().profile()
+    assert profile.tasks == {"a/0": TaskProfile(pytest.approx(0.4), None, pytest.approx(0.2), pytest.approx(80_000))}
+    assert profile.edges == (EdgeProfile("a/0", "b/0", 1600, 200, 20, "ring", 0.05, 0.15, 2000),)
+    assert (profile.seconds, profile.rows, profile.rows_per_second) == (2, 2, 1)
+
+
+def test_a_window_takes_the_intervals_that_ended_within_it() -> None:
+    log = logged(*(("tasks", task(s, s / 100)) for s in range(1, 11)), *(("edges", edge(s, s)) for s in range(1, 11)))
+    last = log.recent(3.0).profile()
+    assert last.tasks["a/0"].load == pytest.approx((8 + 9 + 10) / 300)
+    assert last.edges[0].tuples == pytest.approx((8 + 9 + 10) / 3)
+    assert last.seconds == 3
+    assert log.recent("3 s").profile() == log.recent(timedelta(seconds=3)).profile() == last
+    assert log.recent(1000.0).profile() == log.sums().profile()
+
+
+def test_figures_of_busy_time_leave_quiet_intervals_out() -> None:
+    quiet = [("tasks", task(s, 0.01, rows=0)) for s in range(1, 9)]
+    log = logged(
+        *quiet, ("tasks", task(9, 0.7)), ("tasks", task(10, 0.9)), ("edges", edge(9, 300)), ("edges", edge(3, 0))
+    )
+    busy, all_of_it = log.sums().profile(busy=True), log.sums().profile()
+    assert busy.tasks["a/0"].load == pytest.approx(0.8)
+    assert busy.tasks["a/0"].spread == pytest.approx(0.1)
+    assert busy.edges[0].tuples == 300  # in the one second in which it sent rows
+    assert all_of_it.edges[0].tuples == 30
+    assert (busy.seconds, busy.rows) == (None, None)  # figures of different times
+
+
+def test_the_spread_weighs_intervals_by_their_length() -> None:
+    log = logged(("tasks", task(1, 0.5)), ("tasks", task(1.001, 1.0, length_s=0.001)))
+    assert log.sums().profile().tasks["a/0"].spread == pytest.approx(0.0158, rel=0.01)
+
+
+def test_a_pair_that_sent_no_row_has_no_traffic_and_an_unknown_distance_no_costs() -> None:
+    log = logged(("tasks", task(1, 0.5)), ("edges", edge(1, 0, send_us=5)))
+    assert log.sums().profile().edges == ()
+    log.take(0, "edges", edge(1, 10, distance="memory", send_us=5))
+    (found,) = log.sums().profile().edges
+    assert (found.distance, found.send_cpu, found.batches) == (None, None, None)
+
+
+def test_what_is_kept_has_limits_and_a_longer_window_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "KEPT_SECONDS", 5.0)
+    log = logged(*(("tasks", task(s, 0.1)) for s in range(1, 21)))
+    assert log.recent(5.0).seconds == 5
+    with pytest.raises(InvalidInput, match=r"window is 19.0, and the job keeps the last 6 s; ask for less"):
+        log.recent(19.0)
+    monkeypatch.setattr(recent, "KEPT_ROWS_MAX", 3)
+    log.take(0, "tasks", task(21, 0.1))
+    assert log.recent(3.0).seconds == 3
+    assert log.sums().seconds == 21
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (0.0, "must be above 0"),
+        (-1.0, "must be above 0"),
+        (float("nan"), "must be above 0"),
+        ("0 s", "must be above 0"),
+        ("60", "write a number and a unit"),
+        (True, "give text such as"),
+    ],
+)
+def test_windows_that_are_none(given: Any, told: str) -> None:  # noqa: ANN401
+    with pytest.raises(InvalidInput, match=told):
+        window_us(given)
+
+
+def test_tables_that_no_profile_needs_are_left_out() -> None:
+    assert Sums().profile().tasks == {}
+    sums = Sums()
+    sums.add("balance", row("balance", region="r", rate=0.0, blocked_s=0.0))
+    assert sums == Sums()
