@@ -28,8 +28,10 @@ def forever(task: int, tasks: int) -> Iterator[tuple[int]]:
 
 def words() -> ps.Topology:
     top = ps.Topology("words")
-    lines = top.source("lines", ps.io.generator(lines_of, "line string"), tasks=2)
-    counts = lines.split("line", name="split", tasks=2).key_by("word").count(name="counts", tasks=2)
+    lines = top.source("lines", ps.io.generator(lines_of, "line string"), tasks=2, load=0.05)
+    counts = (
+        lines.split("line", name="split", tasks=2, load=0.05).key_by("word").count(name="counts", tasks=2, load=0.05)
+    )
     counts.sink("out", ps.io.collect())
     return top
 
@@ -112,7 +114,7 @@ def test_a_job_is_placed_by_its_profile_and_by_its_schedulers_settings(spark: Sp
     assert where["counts/0"] != where["counts/1"]  # 1.2 cores are more than a worker has
     with words().start(spark, scheduler="ols", settings={"workers": 1}, workers=2) as job:
         assert len(set(finished(job).values())) == 1
-    with words().start(spark, scheduler="even", tasks_per_worker=2) as job:
+    with words().start(spark, scheduler="even", tasks_per_worker=2, workers=3) as job:
         assert max(Counter(finished(job).values()).values()) == 2
 
 
