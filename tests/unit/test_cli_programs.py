@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from penstock import cli
+from penstock.deploy import JobOptions
+from penstock.errors import NotEnoughSlots
+from penstock.model.constraints import Dedicated
 from penstock.model.files import read_plan
 
 PROGRAM = """
@@ -153,3 +156,29 @@ def test_what_cannot_be_placed_together_is_one_line(program: str, capsys: pytest
         status, _, err = said(capsys, "place", *words)
         assert (status, err.count("\n")) == (2, 1)
         assert told in err
+
+
+def test_run_hands_on_what_it_is_told_of_a_plan(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[JobOptions] = []
+
+    def start(topology: object, spark: object, options: JobOptions) -> None:
+        heard.append(options)
+        msg = "stop here"
+        raise NotEnoughSlots(msg)
+
+    monkeypatch.setattr("penstock.deploy.local_session", lambda master: None)
+    monkeypatch.setattr("penstock.deploy.start_topology", start)
+    Path("kept.json").write_text(json.dumps({"constraints": [{"type": "dedicated-worker", "operator": "kept"}]}))
+    Path("profile.json").write_text(json.dumps({"penstock": 1, "tasks": {"kept/0": {"load": 0.5}}, "edges": []}))
+    words = ["--scheduler", "ols", "--set", "alfa=0.5", "--theta", "2", "--tasks-per-worker", "3", "--seed", "7"]
+    words += ["--constraints", "kept.json", "--profile", "profile.json", "--duration", "1"]
+    monkeypatch.setattr(sys, "argv", ["penstock", "run", program, *words])
+    assert cli.run_command() == 2
+    (options,) = heard
+    assert (options.scheduler, options.settings, options.theta) == ("ols", {"alfa": 0.5}, 2.0)
+    assert (options.tasks_per_worker, options.seed, options.constraints) == (3, 7, (Dedicated("worker", "kept"),))
+    assert options.profile is not None
+    assert options.profile.tasks["kept/0"].load == 0.5
+    Path("kept.json").write_text(json.dumps({"constraints": [{"type": "dedicated-worker", "operator": "absent"}]}))
+    assert cli.run_command() == 2  # refused before a job is started
+    assert len(heard) == 1
