@@ -62,8 +62,7 @@ class Slots:
         share = USABLE_SHARE * stretched
         return Cluster(
             tuple(
-                Node(name, count * share, slots=count, worker_capacity=stretched)
-                for name, count in self.counts.items()
+                Node(name, count * share, slots=count, worker_capacity=stretched) for name, count in self.counts.items()
             )
         )
 
