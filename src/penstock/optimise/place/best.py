@@ -1,13 +1,12 @@
 """`best`: Penstock's own scheduler, never dearer than another on the same input and feasible whenever one of them is.
 
-Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others; under
-constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds "never dearer". The search knows nodes
-and not their workers: where the slots of a node cannot take what it put there, `seatable` goes on. With the setting
-goal=throughput, as in jobs, that plan is one start of another search (`search/throughput.py`).
+Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others, and
+goes on in rounds and with exact's proof until the bound is met, the time is over or it has stalled
+(`search/lasting.py`); under constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds it. Where
+the slots of a node cannot take what it put there, `seatable` goes on. With the setting goal=throughput, as in jobs, that
+plan is one start of another search (`search/throughput.py`).
 
-Iterations are fixed by size, effort and theta and not by the clock; theta caps. So the same seed and effort give the
-same plan unless the cap cut a search short, and a larger theta may also buy more iterations. Measurements and what was
-rejected: docs/decisions/0004-best-placement.md.
+Measurements and what was rejected: docs/decisions/0004-best-placement.md and 0040-best-uses-its-time.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import replace
 from penstock.errors import InvalidInput
 from penstock.optimise.contract import BYTES, GOALS, Options, Placement, Problem
 from penstock.optimise.place import constrained
-from penstock.optimise.search import annealed, throughput
+from penstock.optimise.search import annealed, lasting, throughput
 from penstock.optimise.search.seatable import seatable
 
 
@@ -36,4 +35,4 @@ def schedule(problem: Problem, options: Options) -> Placement:
 def _fewest_bytes(problem: Problem, options: Options) -> Placement:
     if problem.constraints:
         return constrained.schedule(problem, options)
-    return seatable(problem, options, annealed.find(problem, options))
+    return seatable(problem, options, lasting.find(problem, options))
