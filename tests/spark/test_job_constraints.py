@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from footprint import Footprint
@@ -19,6 +20,10 @@ EXPECTED = Counter(word for line in LINES for word in line.split())
 
 def lines_of(task: int, tasks: int) -> Iterator[tuple[str]]:
     return iter([(line,) for line in LINES[task::tasks]])
+
+
+def forever(task: int, tasks: int) -> Iterator[tuple[int]]:
+    return ((n,) for n in count())
 
 
 def words() -> ps.Topology:
@@ -109,3 +114,28 @@ def test_a_job_is_placed_by_its_profile_and_by_its_schedulers_settings(spark: Sp
         assert len(set(finished(job).values())) == 1
     with words().start(spark, scheduler="even", tasks_per_worker=2) as job:
         assert max(Counter(finished(job).values()).values()) == 2
+
+
+def test_jobs_of_a_session_see_what_the_others_use(spark: SparkSession, footprint: Footprint) -> None:
+    endless = ps.Topology("endless")
+    numbers = endless.source("numbers", ps.io.generator(forever, "n bigint", bounded=False))
+    numbers.sink("out", ps.io.discard())
+    with endless.start(spark, workers=1) as busy:
+        (use,) = busy.uses()
+        assert 0 < use.cores <= 1
+        with words().start(spark, workers=2) as job:
+            finished(job)
+            assert [note for note in job.notes if note.startswith("other jobs of this session use ")]
+        assert not [note for note in busy.notes if note.startswith("other jobs of this session use ")]
+    with words().start(spark, workers=2) as alone:
+        finished(alone)
+        assert not [note for note in alone.notes if note.startswith("other jobs of this session use ")]
+    footprint.assert_gone()
+
+
+def test_memory_that_no_node_has_is_refused_before_a_row_is_read(spark: SparkSession, footprint: Footprint) -> None:
+    top = words()
+    top.declare("counts", memory_mb=1e9)
+    with pytest.raises(Infeasible, match="task 'counts/0' needs memory 1e"):
+        top.start(spark, workers=2)
+    footprint.assert_gone()

@@ -19,14 +19,14 @@ from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
 from penstock.deploy.driver.rendezvous import STEP_SECONDS, wait_in_steps
-from penstock.deploy.driver.slots import node_names
+from penstock.deploy.driver.slots import Slots, Use, node_names, taken_note, uses
 from penstock.deploy.driver.submit import start_topology
 from penstock.deploy.line.messages import Fault, Hello, decode, decode_deployment, encode, encode_deployment
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots, UnfitSession
 from penstock.model.check import check_plan
 from penstock.model.constraints import Constraint, Resource
 from penstock.model.plan import Plan, Slot
-from penstock.model.profile import Profile, TaskProfile
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.run.contract import MAIN, Task
 from penstock.run.dataflow import Dataflow, Input, OperatorSpec, sized
 from penstock.run.engine.worker import Deployment
@@ -426,3 +426,56 @@ def test_a_wait_that_an_interrupt_can_miss_is_made_of_short_steps() -> None:
     assert not wait_in_steps(event.wait, 0.0)
     event.set()
     assert wait_in_steps(event.wait, 0.0)
+
+
+# -- what other jobs of the session use --------------------------------------------------------------------------------
+
+
+def sharing(*executors: str, machines: tuple[str, ...] = (), cores: float = 1.0) -> list[Hello]:
+    return [dataclasses.replace(hello, cores=cores) for hello in hellos(*executors, machines=machines)]
+
+
+def test_a_worker_of_another_job_takes_what_was_measured_and_else_what_was_declared() -> None:
+    there = hellos("e1", "e1", "e2")
+    worker_of = {"a/0": 0, "a/1": 1, "b/0": 1, "b/1": 2}
+    measured = Profile(
+        {"a/0": TaskProfile(0.2), "a/1": TaskProfile(0.9)},
+        (EdgeProfile("a/0", "b/1", 5.0, send_cpu=0.1, receive_cpu=0.3),),
+    )
+    found = uses(there, worker_of, measured, dict.fromkeys(worker_of, 0.5))
+    # worker 0: 0.2 and 0.1 of sending; 1: 0.9 + 0.5, of which one thread takes 1; 2: 0.5 and 0.3 of receiving
+    assert [(use.address, use.boot_id, round(use.cores, 9)) for use in found] == [
+        ("e1", "machine", 0.3), ("e1", "machine", 1.0), ("e2", "machine", 0.8),
+    ]  # fmt: skip
+
+
+def test_what_others_use_is_taken_off_the_node_where_they_are() -> None:
+    here = sharing("e1", "e2", cores=2.0)  # two executors of one host of two cores: each node has one
+    plain = Slots.of(here, None)
+    assert [node.capacity for node in plain.cluster().nodes] == [0.8, 0.8]
+    busy = Slots.of(here, None, others=[Use("e2", "machine", 0.6), Use("elsewhere", "other", 1.0)])
+    assert [node.capacity for node in busy.cluster().nodes] == [0.8, pytest.approx(0.32)]
+    assert [node.worker_capacity for node in busy.cluster().nodes] == [1.0, 1.0]  # a thread is what it was
+    (note,) = taken_note(busy)
+    assert note == "other jobs of this session use 0.6 cores of 'n2', which are taken off what this one has"
+    full = Slots.of(here, None, others=[Use("e1", "machine", 1.0)] * 3)
+    assert full.cluster().nodes[0].capacity == pytest.approx(0.05 * 0.8)  # something: the job has a worker there
+    assert taken_note(plain) == ()
+
+
+def test_an_executor_without_a_worker_of_this_job_takes_from_its_whole_host() -> None:
+    here = sharing("e1", "e2", cores=4.0)
+    assert dict(Slots.of(here, None, others=[Use("e3", "machine", 1.0)]).taken) == {"n1": 0.5, "n2": 0.5}
+    hosts = sharing("h1:7", "h2:7", machines=("m1", "m2"))
+    assert dict(Slots.of(hosts, None, others=[Use("h2:9", "m2", 0.4)]).taken) == {"h2": 0.4}
+    unknown = Slots.of(hellos("e1"), None, others=[Use("e1", "machine", 0.4)])  # nobody said how many cores there are
+    assert (unknown.cluster().nodes[0].capacity, taken_note(unknown)) == (0.8, ())
+
+
+def test_a_job_keeps_away_from_where_others_are_at_work() -> None:
+    here = sharing("e1", "e2", cores=2.0)
+    for busy, free in (("e1", "n2"), ("e2", "n1")):
+        bound = bind(dataflow(1, 1), here, Placing(), "job", RunSettings(), others=[Use(busy, "machine", 0.7)])
+        assert {slot.node for slot in bound.certified.plan.assignment.values()} == {free}
+        assert [note for note in bound.notes if note.startswith("other jobs of this session use 0.7 cores of")]
+        assert bound.loads == {"a/0": 1.0, "b/0": 1.0}

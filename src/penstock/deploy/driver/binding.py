@@ -20,13 +20,14 @@ import numpy as np
 
 from penstock.deploy.driver.demands import among, pins, replicas_apart
 from penstock.deploy.driver.given_plan import NEXT_STEP, matched, placed_tasks, require_own_plan
-from penstock.deploy.driver.slots import Slots
+from penstock.deploy.driver.slots import Slots, Use, taken_note
 from penstock.deploy.line.messages import Hello
 from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint, tags_as_nodes
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
+from penstock.model.task_id import TaskId
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
@@ -122,6 +123,12 @@ class Bound:
     deployment: Deployment
     notes: tuple[str, ...] = ()  # what the job's user should know of it
 
+    @property
+    def loads(self) -> dict[str, float]:
+        """What each task was taken to need."""
+        operators = self.certified.graph.operators
+        return {TaskId.of(o.name, i): load for o in operators for i, load in enumerate(o.loads())}
+
 
 def bind(
     dataflow: Dataflow,
@@ -130,19 +137,21 @@ def bind(
     job: str,
     settings: RunSettings,
     work_ms: float | None = None,
+    others: Sequence[Use] = (),
 ) -> Bound:
     """Where every task runs: hellos are in order of worker, and the dataflow is already `sized` to them.
 
-    `work_ms` is what the workers' test of speed takes here; None: their speeds are not compared.
+    `work_ms` is what the workers' test of speed takes here; None: their speeds are not compared. `others` is what other
+    jobs of the session use.
     """
-    slots = Slots.of(hellos, placing.node, work_ms)
+    slots = Slots.of(hellos, placing.node, work_ms, others)
     if placing.plan is None:
         certified = scheduled(dataflow, slots, placing)
     else:
         certified = given(dataflow, slots, placing.plan, placing.profile)
     places, notes = worker_places(hellos, slots, settings.transport)
     worker_of = {task: slots.worker(slot) for task, slot in certified.plan.assignment.items()}
-    return Bound(certified, Deployment(job, places, worker_of, settings), notes)
+    return Bound(certified, Deployment(job, places, worker_of, settings), notes + taken_note(slots))
 
 
 def worker_places(
@@ -328,10 +337,15 @@ class Replan:
 
 
 def replan(
-    dataflow: Dataflow, hellos: Sequence[Hello], current: Plan, placing: Placing, work_ms: float | None = None
+    dataflow: Dataflow,
+    hellos: Sequence[Hello],
+    current: Plan,
+    placing: Placing,
+    work_ms: float | None = None,
+    others: Sequence[Use] = (),
 ) -> Replan:
     """A new plan for the workers that a job has; `placing.profile` is what it measured."""
-    slots = Slots.of(hellos, placing.node, work_ms)
+    slots = Slots.of(hellos, placing.node, work_ms, others)
     graph = demanding(_graph(dataflow, current.constraints, placing.profile), pins(dataflow, slots))
     followed = costed(graph, current.assignment, slots, placing.profile, current)
     return Replan(followed.plan, scheduled(dataflow, slots, placing, current.constraints).plan)

@@ -32,8 +32,9 @@ from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.region_scale import region_to_scale
 from penstock.deploy.driver.rendezvous import ControlServer, wait_in_steps
+from penstock.deploy.driver.slots import Use, uses
 from penstock.deploy.driver.stage import Action
-from penstock.deploy.driver.standstill import Standing, standstill
+from penstock.deploy.driver.standstill import Standing, standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
 from penstock.deploy.line.messages import Hello, encode_deployment
 from penstock.deploy.line.power import work_ms
@@ -88,6 +89,7 @@ class Job:
         self._working_since = time.monotonic()
         self._deployment: Deployment | None = None
         self._bound_notes: tuple[str, ...] = ()
+        self._loads: Mapping[str, float] = {}  # of tasks, as the plan was made for them
         self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
         ticket = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics, self.name)
@@ -100,7 +102,7 @@ class Job:
         self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, self.id))
         call = WorkerCall(self.id, order.dataflow, order.workers, location, loopback, frames, files, self._probes)
         try:
-            self._action = Action(spark, call, _input_of(order), ticket, on_change=self._server.roll.awaken)
+            self._action = Action(spark, call, order.input(), ticket, on_change=self._server.roll.awaken)
         except BaseException:  # Spark refuses the DataFrame
             self._abandon()
             raise
@@ -231,7 +233,8 @@ class Job:
         find_scheduler(scheduler or given.scheduler)
         per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
         placing = given.again(self.profile(), per_worker, scheduler, seed, theta)
-        return replan(sized(self._order.dataflow, len(self.workers)), self.workers, self.plan, placing, self._work_ms)
+        dataflow, others = sized(self._order.dataflow, len(self.workers)), self._others()
+        return replan(dataflow, self.workers, self.plan, placing, self._work_ms, others)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU microseconds, tuples and bytes of each task since the start."""
@@ -296,18 +299,19 @@ class Job:
             "" if self._error is None else str(self._error),
         )
 
+    def uses(self) -> tuple[Use, ...]:
+        """What each worker takes of its node, as measured so far, for the plans of other jobs of the session."""
+        return uses(self.workers, self.worker_of, self._log.sums().profile(), self._loads)
+
+    def _others(self) -> list[Use]:
+        return [use for job in list(_live) if job is not self for use in job.uses()]
+
     def _standing(self) -> list[Standing]:
         """Workers that have not said goodbye, with their silence since the job began and what waits in their queues."""
-        newest = self._log.sums().newest
-        found = []
-        for hello in self.workers:
-            tasks = [task for task, worker in self.worker_of.items() if worker == hello.worker]
-            queued = {task: int(newest[task]["queue_batches"]) for task in tasks if task in newest}
-            silent_s = self._log.silent_s(hello.worker, self._working_since)
-            if tasks and hello.worker not in self._server.roll.statuses:
-                node = self.places[hello.worker].node
-                found.append(Standing(hello.worker, hello.pid, node, tasks, silent_s, queued))
-        return found
+        newest, since = self._log.sums().newest, self._working_since
+        silent_s = {hello.worker: self._log.silent_s(hello.worker, since) for hello in self.workers}
+        there = [hello for hello in self.workers if hello.worker not in self._server.roll.statuses]
+        return standing(there, self.places, self.worker_of, newest, silent_s)
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -356,7 +360,9 @@ class Job:
         if faults := faults + unseen_faults(self._probes, hellos):
             raise UnfitSession(faults)
         dataflow = sized(self._order.dataflow, len(hellos))
-        bound = bind(dataflow, hellos, self._order.placing, self.id, self._order.settings, self._work_ms)
+        order, others = self._order, self._others()
+        bound = bind(dataflow, hellos, order.placing, self.id, order.settings, self._work_ms, others)
+        self._loads = bound.loads
         self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
         self.workers = tuple(hellos)
         if self._status == "starting":  # it may have been stopped meanwhile
@@ -468,15 +474,6 @@ class Job:
             None if error is None else jvm_ending(self._spark, JVM_SECONDS if lost_jvm(error) else 0.0),
         )
         self._error = self._error or judge(reports)
-
-
-def _input_of(order: JobOrder) -> DataFrame | None:
-    """What Spark hands to the workers, if anything."""
-    if not order.frames:
-        return None
-    from penstock.deploy.driver.frames import frame_inputs, handed  # imports all of Spark's SQL
-
-    return handed(frame_inputs(order.dataflow, order.frames), order.workers)
 
 
 _live: weakref.WeakSet[Job] = weakref.WeakSet()

@@ -206,3 +206,11 @@ class JobOrder:
     prometheus: tuple[str, int] | None = None  # host and port of the page; port 0 lets the kernel pick
     reads: tuple[tuple[str, str], ...] = ()  # sources and a file of each, that every worker must see
     writes: tuple[tuple[str, str], ...] = ()  # sinks and the folder of each
+
+    def input(self) -> DataFrame | None:
+        """What Spark hands to the workers, if anything."""
+        if not self.frames:
+            return None
+        from penstock.deploy.driver.frames import frame_inputs, handed  # imports all of Spark's SQL
+
+        return handed(frame_inputs(self.dataflow, self.frames), self.workers)

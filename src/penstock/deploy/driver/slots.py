@@ -17,12 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.deploy.line.messages import Hello
+from penstock.deploy.line.messages import CORES_MAX, Hello
 from penstock.model.cluster import Cluster, Node
 from penstock.model.plan import Slot
+from penstock.model.profile import Profile
 
 USABLE_SHARE = 0.8
+LEFT_SHARE = 0.05  # of a node's cores: what a job has there, however much other jobs use
 SPEED_NOISE = 0.15  # relative: one test after the other on one machine differed by up to 10 %
+TOLD_CORES = 0.01  # that other jobs use: less is not worth a note
 SPEED_MAX = 16.0  # and its inverse is the least: a machine that says more is mistaken
 
 
@@ -35,6 +38,15 @@ class Power:
     memory_mb: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a worker of another job of the session takes, and where."""
+
+    address: str  # of its executor
+    boot_id: str
+    cores: float
+
+
 @dataclass(frozen=True)
 class Slots:
     """The node of each worker, in order of worker, and what each node has."""
@@ -42,15 +54,20 @@ class Slots:
     node_of: tuple[str, ...]
     power_of: Mapping[str, Power] = field(default_factory=dict)
     tags_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    taken: Mapping[str, float] = field(default_factory=dict)  # cores of nodes that other jobs use
 
     @classmethod
-    def of(cls, hellos: Sequence[Hello], node: str | None, work_ms: float | None = None) -> Slots:
+    def of(
+        cls, hellos: Sequence[Hello], node: str | None, work_ms: float | None = None, others: Sequence[Use] = ()
+    ) -> Slots:
         """Where the workers are; `node` is "executor", "host", or None to decide by where the executors are.
 
         `work_ms` is what the workers' test of speed takes on the driver's machine; None: speeds are not compared.
         """
         names = node_names(hellos, node)
-        return cls(tuple(names), powers(hellos, names, work_ms), common_tags(hellos, names))
+        return cls(
+            tuple(names), powers(hellos, names, work_ms), common_tags(hellos, names), taken_of(hellos, names, others)
+        )
 
     @cached_property
     def workers_on(self) -> dict[str, list[int]]:
@@ -86,7 +103,8 @@ class Slots:
     def _node(self, name: str, count: int, stretched: float) -> Node:
         power = self.power_of.get(name, Power())
         thread = power.speed * stretched
-        capacity = min(float(count), power.cores) * USABLE_SHARE * thread
+        left = max(LEFT_SHARE * power.cores, power.cores - self.taken.get(name, 0.0))
+        capacity = min(float(count), left) * USABLE_SHARE * thread
         tags = self.tags_of.get(name, ())
         return Node(name, capacity, power.memory_mb, slots=count, tags=tags, worker_capacity=thread)
 
@@ -108,6 +126,47 @@ def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None)
             memory_mb=memory if math.isfinite(memory) and memory > 0 else None,
         )
     return found
+
+
+def taken_of(hellos: Sequence[Hello], names: Sequence[str], others: Sequence[Use]) -> dict[str, float]:
+    """Cores that other jobs use of each node on which this one has workers."""
+    by_address = {hello.address: name for hello, name in zip(hellos, names, strict=True)}
+    on_host: dict[str, list[str]] = defaultdict(list)
+    for hello, name in zip(hellos, names, strict=True):
+        on_host[hello.boot_id] += [] if name in on_host[hello.boot_id] else [name]
+    found: dict[str, float] = defaultdict(float)
+    for use in others:
+        # An executor of which this job has no worker takes from the whole host: all nodes there share its cores.
+        there = [by_address[use.address]] if use.address in by_address else on_host.get(use.boot_id, [])
+        for name in there:
+            found[name] += use.cores / len(there)
+    return dict(found)
+
+
+def uses(
+    hellos: Sequence[Hello], worker_of: Mapping[str, int], profile: Profile, declared: Mapping[str, float]
+) -> tuple[Use, ...]:
+    """What each worker of a job takes: as measured where it was, else as declared; a worker is one thread."""
+    load = {**declared, **{task: measured.load for task, measured in profile.tasks.items()}}
+    for edge in profile.edges:
+        for task, cpu in ((edge.source, edge.send_cpu), (edge.target, edge.receive_cpu)):
+            load[task] = load.get(task, 0.0) + (cpu or 0.0)
+    cores: dict[int, float] = defaultdict(float)
+    for task, worker in worker_of.items():
+        cores[worker] += load.get(task, 0.0)
+    return tuple(Use(hello.address, hello.boot_id, min(1.0, cores[hello.worker])) for hello in hellos)
+
+
+def taken_note(slots: Slots) -> tuple[str, ...]:
+    """What other jobs use of the nodes of which that is known to matter."""
+    told = [
+        f"{cores:.2g} cores of {name!r}"
+        for name, cores in slots.taken.items()
+        if cores >= TOLD_CORES and slots.power_of[name].cores < CORES_MAX
+    ]
+    return (
+        (f"other jobs of this session use {' and '.join(told)}, which are taken off what this one has",) if told else ()
+    )
 
 
 def _speed(theirs_ms: float, ours_ms: float | None) -> float:

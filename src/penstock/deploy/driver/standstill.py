@@ -6,8 +6,12 @@ its queues. So silence is the sign of a function that hangs, and a queue is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from penstock.deploy.line.messages import Hello
+from penstock.run.transport.links import WorkerPlace
 
 TASKS_SHOWN_MAX = 6
 
@@ -22,6 +26,24 @@ class Standing:
     tasks: Sequence[str]
     silent_s: float  # since its last report
     queued: Mapping[str, int]  # task -> batches that waited for it then
+
+
+def standing(
+    there: Iterable[Hello],
+    places: Sequence[WorkerPlace],
+    worker_of: Mapping[str, int],
+    newest: Mapping[str, Mapping[str, Any]],
+    silent_s: Mapping[int, float],
+) -> list[Standing]:
+    """Of the workers that have not said goodbye those with tasks, with their silence and what waits in their queues."""
+    found = []
+    for hello in there:
+        tasks = [task for task, worker in worker_of.items() if worker == hello.worker]
+        queued = {task: int(newest[task]["queue_batches"]) for task in tasks if task in newest}
+        if tasks:
+            node = places[hello.worker].node
+            found.append(Standing(hello.worker, hello.pid, node, tasks, silent_s[hello.worker], queued))
+    return found
 
 
 def standstill(name: str, seconds: float, standing: Sequence[Standing], interval_s: float) -> str:
