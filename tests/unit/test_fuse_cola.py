@@ -31,6 +31,8 @@ DUMBBELL = graph_of(
     {("a", "b"): 0.2, ("b", "c"): 0.2, ("a", "c"): 0.2, ("c", "d"): 0.01, ("d", "e"): 0.2, ("e", "f"): 0.2},
 )
 
+LEAST_CUT = FuseOptions(balance=0.0)
+
 
 def workers(plan: Plan) -> set[str]:
     """Operators of each worker, as words."""
@@ -48,7 +50,8 @@ class TestBothVariants:
         assert plan.cost == pytest.approx(0.01)
 
     def test_one_node_is_enough_when_everything_fits_it(self, method: str) -> None:
-        plan = fuse(DUMBBELL, Cluster.uniform([(5, 2.0)], worker_capacity=None), method)
+        cluster = Cluster.uniform([(5, 2.0)], worker_capacity=None)
+        plan = fuse(DUMBBELL, cluster, method, options=LEAST_CUT)
         assert workers(plan) == {"abcdef"}
         assert plan.nodes_used == 1
 
@@ -72,11 +75,19 @@ class TestBothVariants:
 def test_balance_buys_utilisation_for_streams() -> None:
     graph = graph_of(dict.fromkeys("abcd", 0.2), {("a", "b"): 0.02, ("b", "c"): 0.01, ("c", "d"): 0.02})
     cluster = Cluster.uniform([(2, 1.0)])
-    together = fuse(graph, cluster, "cola")
+    together = fuse(graph, cluster, "cola", options=LEAST_CUT)
     assert together.nodes_used == 1
-    balanced = fuse(graph, cluster, "cola", options=FuseOptions(balance=0.9, threshold=1e6))
+    balanced = fuse(graph, cluster, "cola")  # phase 4 is on unless it is asked to be off
     assert workers(balanced) == {"ab", "cd"}
     assert balanced.max_utilisation < together.max_utilisation
+
+
+def test_the_threshold_is_how_much_more_may_be_cut() -> None:
+    # The first split that phase 4 tries cuts 0.01, the next ones 0.02 more each; a threshold of 1 stops at twice 0.01.
+    graph = graph_of(dict.fromkeys("abcd", 0.2), {("a", "b"): 0.02, ("b", "c"): 0.01, ("c", "d"): 0.02})
+    cluster = Cluster.uniform([(4, 1.0)])
+    assert workers(fuse(graph, cluster, "cola", options=FuseOptions(balance=1.0))) == {"ab", "cd"}
+    assert workers(fuse(graph, cluster, "cola", options=FuseOptions(balance=1.0, threshold=5.0))) == set("abcd")
 
 
 def test_a_threshold_of_zero_leaves_phase_4_out() -> None:
@@ -184,7 +195,7 @@ class TestProfileIterations:
         seen: list[Plan] = []
         run = self.run_with({"a": 0.4, "b": 0.3, "c": 0.1}, seen)
         cluster = Cluster.uniform([(2, 1.0)])
-        done = iterate(graph, cluster, run, "cola")  # type: ignore[arg-type]
+        done = iterate(graph, cluster, run, "cola", options=LEAST_CUT)  # type: ignore[arg-type]
         assert [iteration.gamma for iteration in done[1:]] == list(GAMMAS) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
         assert seen[0].scheduler == "none"
         plans = {iteration.gamma: iteration.plan for iteration in done[1:]}

@@ -112,11 +112,11 @@ def scaled_job(job: str, hosts: int) -> OperatorGraph:
 
 def fused(graph: OperatorGraph, cluster: Cluster, method: str) -> Entry:
     """The result of a fusion method; NONE is the graph before any fusion and is not checked as a plan."""
-    from penstock.optimise.fuse.contract import find_method
+    from penstock.optimise.fuse.contract import FuseOptions, find_method
     from penstock.optimise.fuse.door import figures_of, prepared
 
     try:
-        case = prepared(graph, cluster)
+        case = prepared(graph, cluster, options=FuseOptions(balance=0.0))  # the table is about the cut
         figures = figures_of(case, find_method(method).load()(case))
     except UserError as error:
         return Entry(None, None, str(error))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +22,58 @@ from penstock.cli.options import (
 )
 from penstock.cli.show import show_plan
 
+if TYPE_CHECKING:
+    from penstock.optimise.fuse.contract import FuseOptions
+
+BalanceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--balance",
+        parser=real,
+        metavar="WEIGHT",
+        help="Weight, from 0 to 1, of the fullest node's utilisation against the streams cut; default: 0.5.",
+    ),
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold", parser=real, metavar="T", help="How much more cola may cut for a better balance; default: 1."
+    ),
+]
+CutOption = Annotated[
+    str | None,
+    typer.Option("--cut", help="How workers are split: leighton-rao (default of cola), refined, lp or exact."),
+]
+StreamCostOption = Annotated[
+    float | None,
+    typer.Option(
+        "--stream-cost",
+        parser=real,
+        metavar="CPU",
+        help="CPU of one unit of rate at each end of a stream between workers; what streams cost, by default.",
+    ),
+]
+
+
+def fuse_options(
+    *,
+    seed: int,
+    theta: float | None,
+    balance: float | None,
+    threshold: float | None,
+    cut: str | None,
+    stream_cost: float | None,
+) -> FuseOptions:
+    """What was asked for; what was not has the default of fusion."""
+    from penstock.optimise.fuse.contract import FuseOptions
+
+    usual = FuseOptions(seed, theta, cut=cut, stream_cost=stream_cost)
+    return replace(
+        usual,
+        balance=usual.balance if balance is None else balance,
+        threshold=usual.threshold if threshold is None else threshold,
+    )
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -30,34 +83,10 @@ def register(app: typer.Typer) -> None:
         topology: TopologyName,
         cluster: ClusterName,
         method: Annotated[str, typer.Option("--method", "-m", help="best, cola, cola-basic, fint or none.")] = "best",
-        balance: Annotated[
-            float,
-            typer.Option(
-                "--balance",
-                parser=real,
-                metavar="WEIGHT",
-                help="Weight, from 0 to 1, of the fullest node's utilisation against the streams cut.",
-            ),
-        ] = 0.0,
-        threshold: Annotated[
-            float,
-            typer.Option(
-                "--threshold", parser=real, metavar="T", help="How much more cola may cut for a better balance."
-            ),
-        ] = 0.5,
-        cut: Annotated[
-            str | None,
-            typer.Option("--cut", help="How workers are split: leighton-rao (default of cola), refined, lp or exact."),
-        ] = None,
-        stream_cost: Annotated[
-            float | None,
-            typer.Option(
-                "--stream-cost",
-                parser=real,
-                metavar="CPU",
-                help="CPU of one unit of rate at each end of a stream between workers; what streams cost, by default.",
-            ),
-        ] = None,
+        balance: BalanceOption = None,
+        threshold: ThresholdOption = None,
+        cut: CutOption = None,
+        stream_cost: StreamCostOption = None,
         profile: ProfileOption = None,
         theta: ThetaOption = None,
         seed: SeedOption = 0,
@@ -66,11 +95,12 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Fuse the tasks of TOPOLOGY into workers on CLUSTER and print the plan."""
         from penstock.model.files import parse_cluster
-        from penstock.optimise.fuse.contract import FuseOptions
         from penstock.optimise.fuse.door import fuse as decide
 
         require_document(out)
         (graph, measured), nodes = resolve_measured(topology, profile), parse_cluster(cluster)
-        options = FuseOptions(seed, theta, balance, None, threshold, cut, stream_cost=stream_cost)
+        options = fuse_options(
+            seed=seed, theta=theta, balance=balance, threshold=threshold, cut=cut, stream_cost=stream_cost
+        )
         plan = decide(graph, nodes, method, profile=measured, options=options)
         show_plan(plan, as_json=output is Format.json, out=out)

@@ -18,7 +18,7 @@ from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
 from penstock.model.plan import Plan
 from penstock.model.topology import Operator, OperatorGraph, Stream
-from penstock.optimise.fuse.contract import METHODS
+from penstock.optimise.fuse.contract import METHODS, FuseOptions
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.exhaustive import least
 from penstock.optimise.fuse.steps.feasibility import find_clash
@@ -45,7 +45,7 @@ def timed(graph: OperatorGraph, cluster: Cluster, method: str) -> tuple[Plan | N
     """A method's plan, the seconds it took, and why there is none."""
     began = time.perf_counter()
     try:
-        plan = fuse(graph, cluster, method)
+        plan = fuse(graph, cluster, method, options=FuseOptions(balance=0.0))
     except UserError as error:
         return None, time.perf_counter() - began, str(error)
     return plan, time.perf_counter() - began, ""

@@ -9,7 +9,8 @@ stream part over all workers (each cut stream counts at both ends). U must stay 
 
 What a stream costs in CPU at each end is its rate times `stream_cost`, one figure for all streams or one for each;
 by default what streams really cost (`usual_stream_cost`, docs/decisions/0036-cost-of-streams.md). The default f is
-`balance * U + (1 - balance) * C / C of no fusion` with `balance` 0 (docs/decisions/0018-fusion.md).
+`balance * U + (1 - balance) * C / C of no fusion`; `balance` 0 asks for the least cut alone, the basic problem's
+objective. The paper leaves weights and threshold to its user: docs/decisions/0039-fused-jobs-and-tune.md.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class FuseOptions:
 
     seed: int = 0
     theta: float | None = None  # seconds allowed; None is the method's own default
-    balance: float = 0.0  # weight of U in the default f(U, C)
+    balance: float = 0.5  # weight of U in the default f(U, C), "a weighted average" in the paper; 0: C alone
     objective: Objective | None = None  # any f(U, C) in place of the default; smaller is better
-    threshold: float = 0.5  # COLA's T: how much C may grow in phase 4 for a better f
+    threshold: float = 1.0  # COLA's T: how much C may grow in phase 4 for a better f; the paper's example is 1
     cut: str | None = None  # how minimum-ratio cuts are found; None: leighton-rao for COLA, best chooses
     epsilon: float = 0.1  # of the multicommodity flow
     stream_cost: float | None = None  # CPU of one unit of rate at each end of a cut stream; None: what streams cost
