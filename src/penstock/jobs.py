@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.deploy.driver.job import Job
+    from penstock.optimise.fuse.contract import FuseOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,6 +59,8 @@ class Topology(Draft):
         spark: SparkSession,
         *,
         scheduler: str | None = None,
+        fuse: str | None = None,
+        fuse_options: FuseOptions | None = None,
         plan: Plan | None = None,
         profile: Profile | None = None,
         settings: Mapping[str, object] | None = None,
@@ -86,6 +89,8 @@ class Topology(Draft):
 
         options = JobOptions(
             scheduler=scheduler,
+            fuse=fuse,
+            fuse_options=fuse_options,
             plan=plan,
             profile=profile,
             settings=settings,
@@ -113,6 +118,8 @@ class Topology(Draft):
         spark: SparkSession,
         *,
         scheduler: str | None = None,
+        fuse: str | None = None,
+        fuse_options: FuseOptions | None = None,
         plan: Plan | None = None,
         profile: Profile | None = None,
         settings: Mapping[str, object] | None = None,
@@ -140,6 +147,10 @@ class Topology(Draft):
         Args:
             spark: the session whose slots the workers take.
             scheduler: the scheduler that places the tasks; left out, `best`. `penstock schedulers` lists the names.
+            fuse: a fusion method in place of a scheduler: `cola`, `cola-basic`, `fint`, `none` or `best` decides which
+                tasks share a worker as well, and uses as many of the free slots as are worth it.
+            fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta`, left out, is
+                10 seconds.
             plan: tasks go where this plan says, instead of asking a scheduler; its workers are those of the job, so
                 that `scheduler`, `settings`, `workers` and `tasks_per_worker` are refused beside it.
             profile: measured loads and rates, for the scheduler to use instead of declared ones.
@@ -168,6 +179,8 @@ class Topology(Draft):
 
         options = JobOptions(
             scheduler=scheduler,
+            fuse=fuse,
+            fuse_options=fuse_options,
             plan=plan,
             profile=profile,
             settings=settings,

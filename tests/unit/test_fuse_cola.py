@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -196,27 +197,24 @@ class TestProfileIterations:
         run = self.run_with({"a": 0.4, "b": 0.3, "c": 0.1}, seen)
         cluster = Cluster.uniform([(2, 1.0)])
         done = iterate(graph, cluster, run, "cola", options=LEAST_CUT)  # type: ignore[arg-type]
-        assert [iteration.gamma for iteration in done[1:]] == list(GAMMAS) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+        assert [iteration.step.gamma for iteration in done[1:]] == list(GAMMAS) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
         assert seen[0].scheduler == "none"
-        plans = {iteration.gamma: iteration.plan for iteration in done[1:]}
+        found = [iteration.measured for iteration in done if iteration.measured is not None]
+        assert len(found) == len(done) == 7
         # At gamma 0.5 nodes hold 0.5: a (0.4 + 0.05) on one, b and c (0.4 + 0.05) on the other. At 1.0 all share one.
-        assert plans[0.5] is not None
-        assert workers(plans[0.5]) == {"a", "bc"}
-        assert plans[1.0] is not None
-        assert workers(plans[1.0]) == {"abc"}
-        for iteration in done[1:]:
-            assert iteration.plan is not None
-            measured = done[iteration.number - 1].profile
-            assert check_plan(graph, cluster, iteration.plan, measured) == []
+        assert workers(found[1].plan) == {"a", "bc"}
+        assert workers(found[6].plan) == {"abc"}
+        for before, after in itertools.pairwise(found):
+            assert check_plan(graph, cluster, after.plan, before.profile) == []
         assert chosen(done) is done[-1]  # each run was quicker than the one before
 
     def test_an_iteration_without_a_fusion_says_so_and_goes_on(self) -> None:
         graph = graph_of(dict.fromkeys("abc", 0.1), {("a", "b"): 0.01, ("b", "c"): 0.01})
         run = self.run_with({"a": 0.7, "b": 0.1, "c": 0.1}, [])
         done = iterate(graph, Cluster.uniform([(2, 1.0)]), run, "cola")  # type: ignore[arg-type]
-        assert done[1].plan is None
+        assert done[1].measured is None
         assert "'a/0' needs load 0.7" in done[1].note
-        assert done[-1].plan is not None
+        assert done[-1].measured is not None
 
 
 class TestCommandLine:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.deploy.driver.binding import Certified, Placing, bind, replan, scheduled
+from penstock.deploy.driver.binding import Bound, Certified, Placing, bind, replan, scheduled
 from penstock.deploy.driver.slots import Slots
 from penstock.deploy.line.messages import Hello
 from penstock.errors import InvalidInput, UserError
@@ -24,6 +24,7 @@ from penstock.model.check import check_plan
 from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile, TaskProfile
+from penstock.optimise.fuse.contract import FuseOptions
 from penstock.run.contract import MAIN, Task
 from penstock.run.dataflow import FORWARD, Dataflow, Grouping, Input, OperatorSpec, RegionPart, sized
 from penstock.run.engine.worker_share import RunSettings, task_ids
@@ -31,6 +32,7 @@ from penstock.run.engine.worker_share import RunSettings, task_ids
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 QUICK = ("even", "ffd", "ras", "rstorm", "t3", "ols", "turbostream", "best")
 NODES = ("n1", "n2", "n3", "elsewhere")
+FUSING = ("cola", "cola-basic", "fint", "none", "best")
 LOADS = st.sampled_from([0.0, 0.1, 1.0, 3.0])
 
 
@@ -130,6 +132,22 @@ def test_a_scheduled_job_follows_a_certified_plan(
     placing = Placing(scheduler, profile=profile, theta=0.02)
     bound = bind(flow, workers, placing, "job", RunSettings())  # without constraints of the user there is always a plan
     require_certified(bound.certified, profile)
+    require_demands_kept(bound, flow, workers)
+
+
+@settings(max_examples=40)
+@given(jobs(), st.sampled_from(FUSING))
+def test_a_fused_job_follows_a_certified_plan(job: tuple[Dataflow, list[Hello], Profile | None], method: str) -> None:
+    flow, workers, profile = job
+    placing = Placing(fuse=method, fuse_options=FuseOptions(theta=0.5), profile=profile)
+    bound = bind(flow, workers, placing, "job", RunSettings())
+    require_certified(bound.certified, profile)
+    require_demands_kept(bound, flow, workers)
+    assert bound.certified.plan.scheduler == method
+
+
+def require_demands_kept(bound: Bound, flow: Dataflow, workers: list[Hello]) -> None:
+    """Readers where Spark hands their rows, replicas apart as far as there are workers, tasks where the plan says."""
     slots, plan = Slots.of(workers, None), bound.certified.plan
     assert {task: slots.slot(w) for task, w in bound.deployment.worker_of.items()} == plan.assignment
     assert plan.constraints == ()

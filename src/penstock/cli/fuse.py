@@ -21,6 +21,7 @@ from penstock.cli.options import (
     resolve_measured,
 )
 from penstock.cli.show import show_plan
+from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
     from penstock.optimise.fuse.contract import FuseOptions
@@ -73,6 +74,33 @@ def fuse_options(
         balance=usual.balance if balance is None else balance,
         threshold=usual.threshold if threshold is None else threshold,
     )
+
+
+FuseOption = Annotated[
+    str | None,
+    typer.Option("--fuse", metavar="METHOD", help="Fuse tasks into workers: cola, cola-basic, fint, none or best."),
+]
+
+
+def job_fuse_options(
+    method: str | None,
+    *,
+    seed: int,
+    theta: float | None,
+    balance: float | None,
+    threshold: float | None,
+    cut: str | None,
+    stream_cost: float | None,
+) -> FuseOptions | None:
+    """Options of a job's fusion, or InvalidInput where there are some but no method."""
+    given = {"--balance": balance, "--threshold": threshold, "--cut": cut, "--stream-cost": stream_cost}
+    if method is None:
+        for name, value in given.items():
+            if value is not None:
+                msg = f"{name} is {value} but --fuse is not given; name a method as well, such as --fuse cola"
+                raise InvalidInput(msg)
+        return None
+    return fuse_options(seed=seed, theta=theta, balance=balance, threshold=threshold, cut=cut, stream_cost=stream_cost)
 
 
 def register(app: typer.Typer) -> None:

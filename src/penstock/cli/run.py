@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.fuse import (
+    BalanceOption,
+    CutOption,
+    FuseOption,
+    StreamCostOption,
+    ThresholdOption,
+    job_fuse_options,
+)
 from penstock.cli.options import (
     ConstraintsOption,
     Format,
@@ -45,6 +53,11 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists; default: best."),
         ] = None,
+        fuse: FuseOption = None,
+        balance: BalanceOption = None,
+        threshold: ThresholdOption = None,
+        cut: CutOption = None,
+        stream_cost: StreamCostOption = None,
         plan: Annotated[Path | None, typer.Option("--plan", help="Place the tasks as this plan file says.")] = None,
         profile: ProfileOption = None,
         constraints: ConstraintsOption = None,
@@ -95,6 +108,10 @@ def register(app: typer.Typer) -> None:
 
         options = JobOptions(
             scheduler=scheduler,
+            fuse=fuse,
+            fuse_options=job_fuse_options(
+                fuse, seed=seed, theta=theta, balance=balance, threshold=threshold, cut=cut, stream_cost=stream_cost
+            ),
             settings=settings_of(settings) or None,
             plan=None if plan is None else read_plan(plan),
             profile=None if profile is None else read_profile(profile),

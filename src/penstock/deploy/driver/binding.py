@@ -32,6 +32,8 @@ from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import place
+from penstock.optimise.fuse.contract import FuseOptions
+from penstock.optimise.fuse.door import fuse
 from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE
 from penstock.optimise.stretch import fullest, least_stretch, surest_stretch
 from penstock.optimise.workers import SLOTS_NOTE
@@ -42,6 +44,7 @@ from penstock.run.transport.host import identity
 from penstock.run.transport.links import WorkerPlace
 
 QUICK_SCHEDULER = "ffd"
+FUSE_SECONDS = 10.0  # of a fusion method, unless its options say otherwise: a job waits for it
 MOVED_NOTE = "tasks that read a DataFrame are not where the plan has them: Spark hands a partition to every worker"
 NODES_NOTE = (
     "executors of one machine count as nodes: workers of one node share memory, and workers of two nodes speak through "
@@ -63,6 +66,8 @@ class Placing:
     theta: float | None = None  # seconds for the scheduler
     tasks_per_worker: int = 5
     settings: Mapping[str, object] = field(default_factory=dict)  # the scheduler's own parameters
+    fuse: str | None = None  # a fusion method, in place of the scheduler
+    fuse_options: FuseOptions | None = None
 
     def again(
         self, profile: Profile, tasks_per_worker: int, scheduler: str | None, seed: int | None, theta: float | None
@@ -70,6 +75,8 @@ class Placing:
         """Wishes for a new plan of the same job; what is None stays. Another scheduler has settings of its own."""
         return dataclasses.replace(
             self,
+            fuse=self.fuse if scheduler is None else None,
+            fuse_options=self._fuse_options_again(seed, theta),
             scheduler=scheduler or self.scheduler,
             settings=self.settings if scheduler in {None, self.scheduler} else {},
             plan=None,
@@ -77,6 +84,14 @@ class Placing:
             seed=self.seed if seed is None else seed,
             theta=self.theta if theta is None else theta,
             tasks_per_worker=self.tasks_per_worker if self.plan is None else tasks_per_worker,
+        )
+
+    def _fuse_options_again(self, seed: int | None, theta: float | None) -> FuseOptions | None:
+        if seed is None and theta is None:
+            return self.fuse_options
+        given = self.fuse_options or FuseOptions(seed=self.seed)
+        return dataclasses.replace(
+            given, seed=given.seed if seed is None else seed, theta=given.theta if theta is None else theta
         )
 
     def faults(self) -> list[str]:
@@ -156,9 +171,12 @@ def scheduled(
     for factor in _factors_that_fit(graph, slots, demands, profile):
         cluster = slots.cluster(factor)
         try:
-            made = place(
-                graph, cluster, placing.scheduler, profile=profile, options=options, demands=demands, meet=True
-            )
+            if placing.fuse is not None:
+                made = fused(graph, cluster, placing, demands)
+            else:
+                made = place(
+                    graph, cluster, placing.scheduler, profile=profile, options=options, demands=demands, meet=True
+                )
         except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
             refusal = error
             continue
@@ -168,8 +186,19 @@ def scheduled(
         return Certified(whole, cluster, certify(whole, cluster, plan, profile, JobRefusals(given=False)))
     if isinstance(refusal, Infeasible | UnhonouredConstraints):  # capacity is no limit here, the constraints are
         raise refusal
-    msg = f"scheduler {placing.scheduler!r} found no place for {dataflow.name!r} on {slots.counts}: {refusal}"
+    maker = f"scheduler {placing.scheduler!r}" if placing.fuse is None else f"fusion method {placing.fuse!r}"
+    msg = f"{maker} found no place for {dataflow.name!r} on {slots.counts}: {refusal}"
     raise NoPlanFound(msg)
+
+
+def fused(graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...]) -> Plan:
+    """The fusion method's plan; its seed is the job's unless its own options state one."""
+    options = placing.fuse_options or FuseOptions(seed=placing.seed)
+    if options.theta is None:
+        options = dataclasses.replace(options, theta=FUSE_SECONDS)
+    return fuse(
+        graph, cluster, placing.fuse or "best", profile=placing.profile, options=options, demands=demands, meet=True
+    )
 
 
 def _graph(dataflow: Dataflow, constraints: tuple[Constraint, ...], profile: Profile | None) -> OperatorGraph:

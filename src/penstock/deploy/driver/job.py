@@ -221,8 +221,9 @@ class Job:
     def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
         """A new plan for the same workers from what the job has measured, beside the plan that it follows.
 
-        Both are costed with the same measurements, so `.gain` is what a move would save. The job goes on as it
-        is, because tasks cannot move while it runs yet. To follow the new plan, start again with `plan=`.
+        A job that was fused is fused anew unless a scheduler is named. Both plans are costed with the same
+        measurements, so `.gain` is what a move would save. The job goes on as it is, because tasks cannot move while it
+        runs yet. To follow the new plan, start again with `plan=`.
         """
         if self.plan is None:
             msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"

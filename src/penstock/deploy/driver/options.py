@@ -26,6 +26,7 @@ from penstock.model.profile import Profile
 from penstock.model.topology import TASKS_MAX
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX
 from penstock.optimise.door import require_settings
+from penstock.optimise.fuse.contract import FuseOptions, find_method
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import RunSettings
 
@@ -44,6 +45,8 @@ class JobOptions:
     """Everything that can be said about a job beside its topology and its Spark session."""
 
     scheduler: str | None = None
+    fuse: str | None = None
+    fuse_options: FuseOptions | None = None
     plan: Plan | None = None
     profile: Profile | None = None
     settings: Mapping[str, object] | None = None
@@ -93,6 +96,7 @@ class JobOptions:
         self.run_settings()
         self.placing(1)
         require_settings(self.scheduler or SCHEDULER, self.settings or {})
+        self._require_sound_fusion()
 
     @property
     def metrics_folder(self) -> Path | None:
@@ -101,15 +105,40 @@ class JobOptions:
 
     def _require_one_way(self) -> None:
         """Refuse what a given plan would leave unheard: it has its places and its number of workers."""
+        if self.fuse is not None and self.plan is None:
+            self._require_no_scheduler()
         if self.plan is None:
             return
-        for name in ("scheduler", "settings", "workers", "tasks_per_worker"):
+        for name in ("scheduler", "fuse", "fuse_options", "settings", "workers", "tasks_per_worker"):
             if (given := getattr(self, name)) is not None:
                 msg = (
                     f"{name} is {given!r} beside a plan, which says itself where tasks run and in how many workers; "
                     f"leave {name} out, or leave the plan out"
                 )
                 raise InvalidInput(msg)
+
+    def _require_no_scheduler(self) -> None:
+        """Refuse what fusion would leave unheard: it decides itself which tasks share a worker, and where."""
+        for name in ("scheduler", "settings", "tasks_per_worker"):
+            if (given := getattr(self, name)) is not None:
+                msg = (
+                    f"{name} is {given!r} beside fuse {self.fuse!r}, which itself decides which tasks share a worker "
+                    f"and where it runs; leave {name} out, or leave fuse out"
+                )
+                raise InvalidInput(msg)
+
+    def _require_sound_fusion(self) -> None:
+        """Refuse an unknown method, and options that are out of range or have no method."""
+        wanted = "a penstock.FuseOptions, such as penstock.FuseOptions(balance=0.2)"
+        require_kind(self.fuse_options, FuseOptions | None, "fuse_options", wanted)
+        if self.fuse is not None:
+            require_kind(self.fuse, str, "fuse", "the name of a fusion method, such as 'cola'")
+            find_method(self.fuse)
+        elif self.fuse_options is not None:
+            msg = "fuse_options are given but fuse is not; name a fusion method as well, such as fuse='cola'"
+            raise InvalidInput(msg)
+        if self.fuse_options is not None and (faults := self.fuse_options.faults()):
+            raise InvalidInput(faults)
 
     def require_fitting(self, dataflow: Dataflow) -> None:
         """Refuse a plan, a profile or constraints of another topology, as far as that is seen without workers."""
@@ -134,6 +163,8 @@ class JobOptions:
             theta=self.theta,
             tasks_per_worker=tasks_per_worker,
             settings=self.settings or {},
+            fuse=self.fuse,
+            fuse_options=self.fuse_options,
         )
         if faults := placing.faults():
             raise InvalidInput(faults)

@@ -92,7 +92,8 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
         dataflow.name,
         tasks,
         wanted=wanted,
-        tasks_per_worker=options.tasks_per_worker or TASKS_PER_WORKER,
+        # Fusion finds out how many workers are worth having, of as many as there could be; the others end at once.
+        tasks_per_worker=options.tasks_per_worker or (TASKS_PER_WORKER if options.fuse is None else 1),
         take_last_slot=options.take_last_slot,
         regions=dataflow.regions(),
     )

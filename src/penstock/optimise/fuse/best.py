@@ -111,9 +111,11 @@ def _own(case: Case, deadline: Deadline) -> Iterator[tuple[str, Fused]]:
 
 
 def _seated(case: Case, graph: FuseGraph, found: list[tuple[str, State]]) -> list[tuple[str, State]]:
-    """The candidates within the slots that nodes state, of crowded ones the best; NoPlanFound where there are none."""
+    """The candidates within the slots that nodes state, of crowded ones the best; all where none can be merged so far.
+
+    What cannot be merged the door may still seat elsewhere.
+    """
     kept: list[tuple[str, State]] = []
-    crowded: NoPlanFound | None = None
     names = [node.name for node in case.problem.cluster.nodes]
     tries = 0
     for name, state in sorted(found, key=lambda pair: pair[1].score):
@@ -123,13 +125,9 @@ def _seated(case: Case, graph: FuseGraph, found: list[tuple[str, State]]) -> lis
         if kept and tries >= SEATED_MAX:
             continue
         tries += 1
-        try:
+        with suppress(NoPlanFound):
             kept.append((name, scored(case, graph, *within_slots(graph, state.part, state.host, names))))
-        except NoPlanFound as error:
-            crowded = crowded or error
-    if not kept and crowded is not None:
-        raise crowded
-    return kept
+    return kept or found
 
 
 def _last_resort(case: Case, graph: FuseGraph) -> State | None:

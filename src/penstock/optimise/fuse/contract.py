@@ -34,6 +34,7 @@ from penstock.optimise.fuse.steps.rules import Flags, compile_rules
 CUTS = tuple(CUT_METHODS)
 STREAM_COST_MAX = 1e15
 THRESHOLD_MAX = 1e6
+GAMMA_MIN = 1e-3
 SAME = 1e-9  # relative: objectives this near are equal, and U decides
 FULL = 1.0 + 1e-9  # capacities contain the slack already; this is for sums in another order
 
@@ -51,6 +52,7 @@ class FuseOptions:
     threshold: float = 1.0  # COLA's T: how much C may grow in phase 4 for a better f; the paper's example is 1
     cut: str | None = None  # how minimum-ratio cuts are found; None: leighton-rao for COLA, best chooses
     epsilon: float = 0.1  # of the multicommodity flow
+    gamma: float = 1.0  # share of every capacity that may be used; COLA's profile iterations begin with 0.5
     stream_cost: float | None = None  # CPU of one unit of rate at each end of a cut stream; None: what streams cost
 
     def faults(self) -> list[str]:
@@ -61,6 +63,7 @@ class FuseOptions:
             ("balance", self.balance, 0.0, 1.0),
             ("threshold", self.threshold, 0.0, THRESHOLD_MAX),
             ("epsilon", self.epsilon, 1e-3, 0.5),
+            ("gamma", self.gamma, GAMMA_MIN, 1.0),
             ("stream cost", self.stream_cost, 0.0, STREAM_COST_MAX),
         ):
             if value is not None and not (math.isfinite(value) and least <= value <= most):

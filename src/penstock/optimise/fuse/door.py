@@ -8,6 +8,7 @@ as CPU.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,9 @@ from penstock.optimise.fuse.steps.lpt import utilisations
 from penstock.optimise.fuse.steps.postprocess import within_slots
 from penstock.optimise.fuse.steps.rules import compile_rules
 from penstock.optimise.fuse.steps.workers import numbers_on_nodes, pinned_workers
+from penstock.optimise.meet import keeps, met
+
+MOVED_NOTE = "moved to other workers to keep constraints and slots"
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,13 @@ def fuse(
     profile: Profile | None = None,
     options: FuseOptions | None = None,
     demands: tuple[Constraint, ...] = (),
+    meet: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """A certified plan by the named method; raises a UserError that says why when there is none.
 
-    `demands` are constraints of a deployment, as `place` takes them.
+    `demands` are constraints of a deployment, as `place` takes them. With `meet` the answer of a method that looks at
+    no constraint is changed until it keeps them, as a job asks for.
     """
     row = find_method(method)
     graph = graph_of(graph, () if profile is None else profile.tasks)
@@ -68,6 +74,8 @@ def fuse(
     began = clock()
     require_no_clash(case.problem, case.stream_cost)
     fused = within_stated_slots(case, decide(case))
+    if meet and whole.constraints and not row.honours_constraints:
+        fused = seated(case, fused) or fused
     seconds = clock() - began
     pinned = pinned_workers(fused.worker, compile_rules(case.problem).pinned)
     placement = Placement(fused.host[fused.worker].astype(np.int32))
@@ -76,6 +84,7 @@ def fuse(
     notes = (*fused.notes, _told(case, figures), *_told_alone(figures), *_told_stream_cost(case))
     seed = case.options.seed
     plan = make_plan(case.problem, method, seed, seconds, placement, worker, notes, graph.constraints)
+    plan = replace(plan, max_utilisation=plan.max_utilisation * case.options.gamma)  # of what nodes really have
     plan = certify(whole, cluster, plan, profile, refusals)
     refusals.require_room(figures)
     return plan
@@ -88,7 +97,23 @@ def prepared(
     options = options or FuseOptions()
     if faults := options.faults():
         raise InvalidInput(faults)
-    return Case(sound_problem(graph, cluster, profile), options)
+    return Case(sound_problem(graph, scaled(cluster, options.gamma), profile), options)
+
+
+def scaled(cluster: Cluster, gamma: float) -> Cluster:
+    """The cluster with the CPU of every node and of its workers scaled; memory and slots are not."""
+    if gamma == 1.0:
+        return cluster
+    return Cluster(
+        tuple(
+            replace(
+                node,
+                capacity=node.capacity * gamma,
+                worker_capacity=None if node.worker_capacity is None else node.worker_capacity * gamma,
+            )
+            for node in cluster.nodes
+        )
+    )
 
 
 def within_stated_slots(case: Case, fused: Fused) -> Fused:
@@ -97,8 +122,32 @@ def within_stated_slots(case: Case, fused: Fused) -> Fused:
     if (np.bincount(fused.host, minlength=len(graph.slots)) <= graph.slots).all():
         return fused
     names = [node.name for node in case.problem.cluster.nodes]
-    part, host = within_slots(graph, fused.worker, fused.host, names)
+    try:
+        part, host = within_slots(graph, fused.worker, fused.host, names)
+    except NoPlanFound:
+        if (moved := seated(case, fused)) is not None:
+            return moved
+        raise
     return replace(fused, worker=part, host=host)
+
+
+def seated(case: Case, fused: Fused) -> Fused | None:
+    """The decision with tasks moved to other workers, and nodes, until it keeps rules and slots; None where it cannot.
+
+    The step that schedulers use which look at no constraint: it counts no streams, so what they take is looked at
+    afterwards.
+    """
+    problem, rules = case.problem, compile_rules(case.problem)
+    number = numbers_on_nodes(fused.host, pinned_workers(fused.worker, rules.pinned))
+    before = fused.host[fused.worker], number[fused.worker]
+    node, worker = met(problem, rules, *before)
+    slots = np.array([math.inf if k.slots is None else k.slots for k in problem.cluster.nodes])
+    if not keeps(rules, node, worker) or (worker >= slots[node]).any():
+        return None
+    seats, part = np.unique(np.stack([node, worker]), axis=1, return_inverse=True)
+    moved = int(((node != before[0]) | (worker != before[1])).sum())
+    told = f"{moved} task{'' if moved == 1 else 's'} {MOVED_NOTE}"
+    return Fused(part.reshape(-1).astype(np.int64), seats[0].astype(np.int32), (*fused.notes, told))
 
 
 def task_level(case: Case) -> FuseGraph:
