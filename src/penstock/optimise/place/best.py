@@ -3,8 +3,8 @@
 Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others, and
 goes on in rounds and with exact's proof until the bound is met, the time is over or it has stalled
 (`search/lasting.py`); under constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds it. Where
-the slots of a node cannot take what it put there, `seatable` goes on. With the setting goal=throughput, as in jobs, that
-plan is one start of another search (`search/throughput.py`).
+the slots of a node cannot take what it put there, `seatable` goes on. With the setting goal=throughput, as in jobs,
+that plan is one start of another search (`search/throughput.py`).
 
 Measurements and what was rejected: docs/decisions/0004-best-placement.md and 0040-best-uses-its-time.md.
 """

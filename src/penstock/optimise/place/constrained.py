@@ -72,8 +72,8 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     graph = site_graph(problem, rules, stream_cost)
     theta = SEARCH_THETA if options.theta is None else options.theta
     # A "worker" of this case is a node, which has more than one thread.
-    options_of_case = FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost)
-    case = Case(_nodes_alone(problem), options_of_case, given=graph)
+    asked = FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost)
+    case = Case(_nodes_alone(problem), asked, given=graph)
     plain, brief = Problem(problem.graph, problem.cluster), replace(options, theta=theta, settings={})
     found = annealed.others(plain, options, theta)
     with suppress(UserError):
