@@ -25,6 +25,8 @@ from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 THETA_MAX = 86_400.0
 SEED_LIMIT = 1 << 32
+BYTES, THROUGHPUT = "bytes", "throughput"
+GOALS = (BYTES, THROUGHPUT)  # of `best`: few bytes between nodes, or a busiest worker that is as little busy as can be
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
 
 
