@@ -298,9 +298,10 @@ def _told(notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Pro
 
     More load than cores is told of measured loads alone: declared ones say how tasks compare, and not what they take.
     """
-    told = (SLOTS_NOTE, SEATS_NOTE) if profile is not None else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
-    kept = tuple(note for note in notes if not note.startswith(told))
     load = 0.0 if profile is None else float(TaskGraph.expand(graph, profile).load.sum())
+    true = profile is not None and load <= slots.offered  # else shares are those of stretched capacities
+    left_out = (SLOTS_NOTE, SEATS_NOTE) if true else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
+    kept = tuple(note for note in notes if not note.startswith(left_out))
     if load <= slots.offered:
         return kept
     workers = len(slots.node_of)

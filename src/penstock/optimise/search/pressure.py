@@ -96,6 +96,10 @@ class Pricing:
         offered = np.minimum(self.cores, self.thread.reshape(-1, self.seats).sum(axis=1)).sum()
         return max(float(load.sum() / offered), float(load.max() / self.thread.max()))
 
+    def least_level(self) -> int:
+        """The bound as a level."""
+        return _level(self.least())
+
     def _pressure(self, load: Floats) -> float:
         on_node = load.reshape(-1, self.seats).sum(axis=1) / self.cores
         return max(float((load / self.thread).max()), float(on_node.max()))

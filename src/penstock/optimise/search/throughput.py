@@ -87,6 +87,8 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
         better = _improved(search, plan, options.seed + number, tries)
         if search.price(better) < search.price(best):
             best = better
+        if search.price(best).level <= search.pricing.least_level():  # what is left to gain is bytes
+            break
     node, worker = best
     cost = node_cost(problem, node)
     bound = min(fewest_bytes.lower_bound, cost)
