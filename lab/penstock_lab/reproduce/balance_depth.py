@@ -64,9 +64,8 @@ def _figure_5(step: Step, scale: Scale) -> Outcome:
         Finding(
             "5.1",
             "the blocking rate of connection 1 is stable over time at 80, 70 and 60 %",
-            max(spread[s] for s in (80, 70, 60)) <= MEANINGS["the same"],
-            "; ".join(f"{s} %: {means[s]:.3f} ± {spread[s]:.1%}" for s in (80, 70, 60))
-            + f"; stable is {meaning('the same')}",
+            max(spread[s] for s in (80, 70, 60)) <= MEANINGS["stable"],
+            "; ".join(f"{s} %: {means[s]:.3f} ± {spread[s]:.1%}" for s in (80, 70, 60)) + f"; {meaning('stable')}",
         ),
         Finding(
             "5.1",
@@ -158,8 +157,8 @@ def _alike_findings(trace: Trace, even: Sequence[int], scale: Scale) -> list[Fin
     return [
         Finding("6.2", "in the beginning the draft leader's weight drops to 0", int(weights[:5].min()) == 0,
                 f"the least weight in the first 5 s is {int(weights[:5].min())} units"),
-        Finding("6.2", "equal replicas end at an even split, from 150 s on", late <= MEANINGS["the same"],
-                f"at most {late:.1%} from even; even is {meaning('the same')}"),
+        Finding("6.2", "equal replicas end at an even split, from 150 s on", late <= MEANINGS["even"],
+                f"at most {late:.1%} from even; {meaning('even')}"),
         Finding("6.2", "the draft leader goes on changing", len(set(leads.tolist())) > 1,
                 f"{len(set(leads.tolist()))} connections lead in the second half"),
     ]  # fmt: skip
@@ -248,7 +247,7 @@ def _class_findings(name: str, trace: Trace, capacity: float) -> list[Finding]:
                 heavy.max() <= 1 and five.max() <= 20 and all(about(w, 40) for w in light),
                 f"at most {heavy.max() / 10:.1f} %, at most {five.max() / 10:.1f} %, from {light.min() / 10:.1f} to "
                 f"{light.max() / 10:.1f} %; final throughput {final:.0%} of the capacity; a minimum is a unit or none, "
-                f"around is {meaning('about')}; medians of the last tenth of the run"),
+                f"{meaning('around')}; medians of the last tenth of the run"),
     ]  # fmt: skip
 
 
