@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from penstock.cli.show import telling
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
@@ -139,3 +140,13 @@ def test_applications_have_the_stated_shape() -> None:
         assert len(set(graph.load.tolist())) > 4
         assert problem.shortfalls() == []
         assert problem.cluster.capacity / graph.load.sum() >= 1.2
+
+
+def test_a_terminal_sees_how_far_the_bound_is_from_the_cost() -> None:
+    shown: list[tuple[int, int, str]] = []
+    told = telling(lambda done, total, what: shown.append((done, total, what)))
+    told(2_000.0, 0.0)
+    told(1_600.0, 1_200.0)
+    told(0.0, 0.0)
+    assert shown[:2] == [(0, 100, "cost 2,000, no bound yet"), (75, 100, "cost 1,600, at least 1,200")]
+    assert shown[2][0] == 100

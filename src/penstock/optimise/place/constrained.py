@@ -40,9 +40,8 @@ PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact prov
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
 SEARCH_THETA = 5.0
 NEGLIGIBLE = 1e-12  # of the smallest capacity: what streams may take where they must be counted and cost nothing
-FUSION_THETA_MIN = (
-    2.0  # below, as in jobs, the fusion methods would take longer than was asked for: they have their own thetas
-)
+# Below, as in jobs, the fusion methods would take longer than was asked for: they have their own thetas.
+FUSION_THETA_MIN = 2.0
 
 
 def schedule(problem: Problem, options: Options) -> Placement:

@@ -50,7 +50,7 @@ class Standing:
     rounds: int = 0
     in_vain: int = 0
     rounds_in_vain: int = ROUNDS_IN_VAIN
-    cut: bool = False  # whether the clock ended a round or the proof
+    cut: bool = False  # whether the plan might be another one with more time
 
     def offer(self, node: Ints, margin: float = annealed.SAME_COST) -> bool:
         """Keep the placement if it fits and is cheaper; of plans of equal cost the first one stays."""
@@ -100,9 +100,13 @@ def find(problem: Problem, options: Options) -> Placement:
     provable = prove and problem.task_count <= COLUMN_TASKS_MAX
     share = SEARCH_SHARE_SMALL if problem.task_count <= SMALL_TASKS else SEARCH_SHARE
     _search(standing, Deadline(deadline.at - (1 - share) * theta, deadline.clock) if provable else deadline)
-    if provable:
+    while provable and not standing.ended and deadline.remaining > 0:
+        before = standing.cost
         _prove(standing, deadline)
         _search(standing, deadline)
+        if standing.cost >= before:
+            break  # a proof that failed may succeed from a cheaper plan alone
+    standing.cut |= deadline.remaining <= 0 and not standing.ended
     return _finished(standing)
 
 
@@ -124,19 +128,15 @@ def _asked_proof(options: Options) -> bool:
 
 def _search(standing: Standing, deadline: Deadline) -> None:
     """Rounds until the bound is met, enough of them brought nothing, or the time is over."""
-    while not standing.ended and not standing.stalled:
-        if deadline.remaining <= 0:
-            standing.cut = True
-            return
-        effort = min(ROUND_EFFORT_MAX, ROUND_GROWTH**standing.rounds)
-        found = _round(standing, effort, deadline)
-        standing.rounds += 1
-        # A round that was cut is judged by what it brought: it shows nothing about rounds in vain.
-        better = [standing.offer(node) for node in found]
-        if any(better):
-            standing.in_vain = 0
-        elif deadline.remaining > 0:
-            standing.in_vain += 1
+    while not standing.ended and not standing.stalled and deadline.remaining > 0:
+        found = _round(standing, min(ROUND_EFFORT_MAX, ROUND_GROWTH**standing.rounds), deadline)
+        better = sum(standing.offer(node) for node in found) > 0
+        if deadline.remaining <= 0:  # cut short: it shows nothing of rounds in vain, and is begun anew if there is time
+            standing.cut |= better
+            standing.in_vain = 0 if better else standing.in_vain
+        else:
+            standing.rounds += 1
+            standing.in_vain = 0 if better else standing.in_vain + 1
 
 
 def _round(standing: Standing, effort: float, deadline: Deadline) -> list[Ints]:
@@ -163,7 +163,6 @@ def _prove(standing: Standing, deadline: Deadline) -> None:
     standing.raise_bound(proof.lower_bound)
     if proof.proved_optimal:
         standing.placement = replace(standing.placement, proved_optimal=True)
-    standing.cut |= deadline.remaining <= 0 and not proof.proved_optimal
 
 
 def _finished(standing: Standing) -> Placement:
