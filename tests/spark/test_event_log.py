@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from pyspark.sql import SparkSession
 
 from mutation_kit import damaged as damaged_documents
+from penstock.cli import run_command
 from penstock.deploy import import_spark
 from penstock.errors import InvalidInput
 from penstock.imports import Imported
@@ -91,6 +93,23 @@ def test_a_plan_can_be_made_of_it(recorded: Imported) -> None:
 
 
 @one_session
+def test_the_command_line_imports_and_places_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", ["penstock", *map(str, arguments)])
+        assert run_command() == 0
+        return capsys.readouterr().out
+
+    profile, topology = tmp_path / "profile.json", tmp_path / "topology.json"
+    shown = run("import", "spark", RECORDED, "-o", profile, "--topology-out", topology, "--tasks-max", "3")
+    assert "11 tasks, 11 of them measured" in shown
+    plan: Any = json.loads(run("place", topology, "3x2", "--profile", profile, "--scheduler", "t3", "--format", "json"))
+    assert plan["faults"] == []
+    assert len(plan["assignment"]) == 11
+
+
+@one_session
 def test_a_rolled_and_compressed_log_is_the_same(spark: SparkSession, recorded: Imported, tmp_path: Path) -> None:
     lines = RECORDED.read_text().splitlines(keepends=True)
     folder = tmp_path / "eventlog_v2_bids"
@@ -128,6 +147,7 @@ def damaged(*changes: tuple[str, str, int]) -> str:
         (damaged(('"Number of Tasks":6', '"Number of Tasks":0', 1)), "with 0 tasks; a stage has a number"),
         (damaged(('"Stage ID":4,', '"Stage ID":null,', -1)), "lists stage None with 6 tasks"),
         (damaged(('"Shuffle Bytes Written":', '"Shuffle Bytes Written":"x","was":', 1)), "it is damaged"),
+        (damaged(('"Job ID":1,', '"Job ID":"one",', 1)), "it is damaged"),
         (damaged(("SparkListenerStageCompleted", "Other", -1)), "has no finished task of a finished stage"),
         (damaged(("SparkListenerTaskEnd", "Other", -1)), "has no finished task of a finished stage"),
         (RECORDED.read_text()[:-50], "it is damaged"),

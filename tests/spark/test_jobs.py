@@ -17,6 +17,7 @@ from footprint import Footprint
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.deploy import Job
+from penstock.deploy.driver.binding import NODES_NOTE
 from penstock.deploy.driver.rendezvous import wait_until
 from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots
@@ -86,6 +87,19 @@ def test_workers_of_one_machine_use_the_transport_that_was_asked_for(
         links = job.metrics("links").to_pylist()
     assert {row["transport"] for row in links} == {transport}
     assert {row["worker"] for row in links} == {0, 1, 2}
+    footprint.assert_gone()
+
+
+def test_by_default_transports_follow_nodes(spark: SparkSession, footprint: Footprint) -> None:
+    """Rings join workers of one executor; workers of two speak through sockets, and the job says so."""
+    with words_topology().start(spark, scheduler="even", workers=3) as job:
+        assert as_counter(job.result) == EXPECTED
+        node = [job.workers[worker].address for worker in range(3)]
+        links = {(row["worker"], row["peer"]): row["transport"] for row in job.metrics("links").to_pylist()}
+        assert links
+        for (worker, peer), transport in links.items():
+            assert transport == ("ring" if node[worker] == node[peer] else "socket")
+        assert (NODES_NOTE in job.notes) == (len(set(node)) > 1) == ("socket" in links.values())
     footprint.assert_gone()
 
 

@@ -31,7 +31,7 @@ ALLOWED = {
     "imports": {"model"},
     "testing": {"model", "run", "optimise"},
     "deploy": {"model", "flow", "run", "optimise", "imports"},
-    "jobs": {"model", "flow", "deploy"},
+    "jobs": {"model", "flow", "optimise", "deploy"},
     "cli": {"model", "apps", "optimise", "observe", "imports", "deploy", "run", "extensions"},
     # The laboratory is one room for the product: it may see everything of it, and nothing of it sees the laboratory.
     "penstock_lab": {"model", "apps", "flow", "run", "optimise", "observe", "deploy", "jobs", "cli", "_core"},

@@ -142,7 +142,7 @@ MISTAKES: list[tuple[Callable[[Streams], object], str]] = [
     (lambda s: ps.io.parquet(""), r"parquet sink got ''; give the path of a folder"),
     (lambda s: ps.io.files(None), r"files source got None; give a folder, a file or a pattern"),  # type: ignore[arg-type]
     (lambda s: s[0].run(None, metric="m"), r"run and start have no option 'metric'; did you mean 'metrics'"),
-    (lambda s: s[0].start(None, colour=3), r"run and start have no option 'colour'; known: scheduler, plan, "),
+    (lambda s: s[0].start(None, colour=3), r"run and start have no option 'colour'; known: scheduler, "),
     (lambda s: s[1].key_by(), r"key_by of 's' names no columns"),
     (lambda s: s[1].key_by("word"), r"key_by of 's' names column 'word' but the stream has a, n, t, l"),
     (lambda s: s[1].key_by("a").aggregate(x="sum(a)"), r"aggregate 'x': sum of column 'a' needs numbers"),

@@ -22,7 +22,11 @@ def write_log(folder: Path, job: str, topology: str, task: str = "lines/0", at: 
     log = MetricLog(job, folder, topology)
     for name in ("tasks", "edges"):
         row: dict[str, object] = dict.fromkeys(TABLES[name].names, 1)
-        row |= {"node": "n1", "task": task, "idle": False} if name == "tasks" else {"source": task, "target": "count/0"}
+        row |= (
+            {"node": "n1", "task": task, "idle": False}
+            if name == "tasks"
+            else {"source": task, "target": "count/0", "distance": "call"}
+        )
         log.take(0, name, pa.RecordBatch.from_pylist([row | changes if name == "tasks" else row], TABLES[name]))
     log.close()
     for path in folder.glob(f"*/{job}-*.parquet"):

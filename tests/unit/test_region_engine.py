@@ -22,6 +22,7 @@ from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker import Cancelled
 from penstock.run.engine.worker_share import RunSettings, share_of, task_ids
+from penstock.run.region.blocking_rate import Charged
 from penstock.run.region.contract import UNITS, Decision, Policy, Routing, Sample, Weights, units_of
 from penstock.run.region.slices import Entry
 from penstock.run.transport.protocol import PeerGone
@@ -73,9 +74,12 @@ def region(
     balance: str | Callable[[], Policy],
     slice_rows: int | None,
     ordered: bool = True,
+    blocking: Charged = "laggard",
 ) -> Dataflow:
     top, stream = numbers(rows)
-    inside = stream.parallel(replicas, ordered=ordered, balance=balance, sample_s=0.001, slice_rows=slice_rows)
+    inside = stream.parallel(
+        replicas, ordered=ordered, balance=balance, blocking=blocking, sample_s=0.001, slice_rows=slice_rows
+    )
     match shape:
         case "map":
             inside = inside.map(lambda row: {"n": row.n}, "n bigint", name="one")
@@ -140,6 +144,14 @@ def test_every_policy_runs(policy: str, ordered: bool) -> None:
     job = LocalJob(dataflow, 3, lambda task: int(task.rpartition("/")[2]) % 3, RunSettings(rows_max=256)).run()
     found = [row["n"] for row in job.rows("out")]
     assert (found if ordered else sorted(found)) == expected(6_000, "chain")  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("transport", ["auto", "socket"])
+def test_blocking_as_published_runs_over_every_transport(transport: str) -> None:
+    settings = RunSettings(rows_max=64, window_bytes=4096, transport=transport)
+    dataflow = region(6_000, 3, "many", "adaptive", None, blocking="connection")
+    job = LocalJob(dataflow, 4, lambda task: int(task.rpartition("/")[2]) % 3 + 1, settings).run()
+    assert [row["n"] for row in job.rows("out")] == expected(6_000, "many")
 
 
 def test_the_merger_holds_at_most_a_window_and_a_run_of_each_replica() -> None:
@@ -307,6 +319,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no weights": (lambda: begun().parallel(2, weights=0.5), "shares from 0 to 1"),  # type: ignore[arg-type]
     "no policy": (lambda: begun().parallel(2, balance=3), "a policy's name"),  # type: ignore[arg-type]
     "half a policy": (lambda: begun().parallel(2, balance=dict), "a policy has routing"),  # type: ignore[arg-type]
+    "blocking": (lambda: begun().parallel(2, blocking="both"), "unknown blocking of parallel"),  # type: ignore[arg-type]
     "sample": (lambda: begun().parallel(2, sample_s=0.0), "from 0.0001 to 86400"),
     "sample of nothing": (lambda: begun().parallel(2, sample_s=float("nan")), "from 0.0001 to 86400"),
     "name": (lambda: begun().parallel(2, name=""), "give text"),

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.run.region import blocking_rate, contract, minimax, order, rate_function, sharing
+from penstock.run.region import balancer, blocking_rate, contract, minimax, order, rate_function, sharing
+from penstock.run.region.balancer import Balancer, BalancerSettings
 from penstock.run.region.blocking_rate import BlockingMeter, BlockingRate
 from penstock.run.region.clustering import ALPHA, clusters_of, distances, features
 from penstock.run.region.contract import UNITS, checked_weights, even_weights, units_of
@@ -24,7 +25,7 @@ from penstock.run.region.rate_function import DELTA, RateFunction, filled, monot
 rates = st.floats(0, 1, allow_nan=False)
 
 
-@pytest.mark.parametrize("module", [blocking_rate, rate_function, minimax, order, sharing])
+@pytest.mark.parametrize("module", [balancer, blocking_rate, rate_function, minimax, order, sharing])
 def test_examples_in_the_heads_hold(module: object) -> None:
     assert doctest.testmod(module, extraglobs={"np": np}).failed == 0  # type: ignore[arg-type]
 
@@ -191,6 +192,48 @@ def test_pooled_functions_know_what_their_members_know() -> None:
     a.points, a.counts = {10: 0.2, 20: 0.4}, {10: 3.0, 20: 1.0}
     b.points, b.counts = {10: 0.4, 40: 0.8}, {10: 1.0, 40: 1.0}
     assert pooled([a, b])[[10, 20, 40]] == pytest.approx([0.25, 0.4, 0.8])
+
+
+def test_a_part_of_a_sample_counts_as_that_part() -> None:
+    function = RateFunction(smoothing=0.5)
+    function.observe(10, 0.4)
+    function.observe(10, 0.0, part=0.25)
+    assert function.points == {10: pytest.approx(0.4 * (1 - 0.25 * 0.5))}
+    assert function.counts == {10: 1.25}
+
+
+# -- the decision ------------------------------------------------------------------------------------------------------
+
+
+def test_silence_behind_a_draft_leader_teaches_nothing() -> None:
+    """Connection 0 takes all of the first second and half of the next: the others were heard for half a second."""
+    balancer = Balancer(BalancerSettings(decay=0.0, rate_smoothing=1.0, rise_max=1, step_max=1))
+    balancer.start((0, 1, 2))
+    balancer.decide(contract.Sample(1.0, (0, 1, 2), (1.0, 0.0, 0.0), (0.0,) * 3))
+    assert balancer.functions()[1][UNITS] == pytest.approx(UNITS * DELTA)
+    assert balancer.counts()[1] == {}
+    balancer.decide(contract.Sample(2.0, (0, 1, 2), (1.5, 0.0, 0.0), (0.0,) * 3))
+    assert list(balancer.counts()[1].values()) == [0.5]
+    assert [sum(counts.values()) for counts in balancer.counts().values()] == [2.0, 0.5, 0.5]
+    balancer.decide(contract.Sample(3.0, (0, 1, 2), (1.5, 0.0, 0.0), (0.0,) * 3))  # and now for all of it
+    assert sum(balancer.counts()[2].values()) == 1.5
+
+
+def test_weights_rise_by_steps_and_fall_at_once_and_keep_their_least() -> None:
+    balancer = Balancer(BalancerSettings(rise_max=10, least=2))
+    assert balancer.start((0, 1, 2, 3)) == (250,) * 4
+    decision = balancer.decide(contract.Sample(1.0, (0, 1, 2, 3), (0.9, 0.0, 0.0, 0.0), (0.0,) * 4))
+    assert decision.weights == (220, 260, 260, 260)  # what the others may not take stays
+    for second in range(2, 40):
+        blocked = (0.9 * second, 0.0, 0.0, 0.0)
+        decision = balancer.decide(contract.Sample(float(second), (0, 1, 2, 3), blocked, (0.0,) * 4))
+    assert decision.weights[0] == 2
+
+
+def test_a_least_that_does_not_fit_is_an_even_share() -> None:
+    balancer = Balancer(BalancerSettings(least=400))
+    balancer.start((0, 1, 2, 3))
+    assert balancer.decide(contract.Sample(1.0, (0, 1, 2, 3), (0.9, 0, 0, 0), (0.0,) * 4)).weights == (250,) * 4
 
 
 # -- minimax -----------------------------------------------------------------------------------------------------------

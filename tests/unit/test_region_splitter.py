@@ -17,39 +17,44 @@ SIZE = 10  # what a window counts a slice for, whatever its rows
 
 
 class Listener:
-    """Even weights; it keeps what it was shown."""
+    """The weights that it was given; it keeps what it was shown."""
 
     routing: Routing = "turns"
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
         self.samples: list[Sample] = []
         self.rates: list[tuple[float, ...]] = []
         self._rate = BlockingRate(smoothing=1.0)
 
     def start(self, replicas: Sequence[int]) -> Weights:
-        return even_weights(len(replicas))
+        return self._given(len(replicas))
 
     def decide(self, sample: Sample) -> Decision:
         self.samples.append(sample)
         self.rates.append(self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s))
-        weights = even_weights(len(sample.replicas))
+        weights = self._given(len(sample.replicas))
         return Decision(sample.time_s, sample.replicas, weights, self.rates[-1], tuple(range(len(weights))))
+
+    def _given(self, replicas: int) -> Weights:
+        return self._weights if len(self._weights) == replicas else even_weights(replicas)
 
 
 class Bench:
     """A splitter of two replicas whose connections have room for `room` slices each."""
 
-    def __init__(self, room: int, **settings: object) -> None:
+    def __init__(self, room: int, weights: Weights = (500, 500), **settings: object) -> None:
         self.now_us, self.room = 0, room
         self.out = [0, 0]  # slices that each replica has not worked off
         self.wanted: int | None = None
-        self.policy = Listener()
+        self.transport_s = [0.0, 0.0]  # for how long the transports under the connections have taken nothing
+        self.policy = Listener(weights)
         made = SplitterSettings("region", 2, lambda: self.policy, slice_rows=1, **settings)  # type: ignore[arg-type]
         self.task = SplitterTask(made)
         self.task.open(TaskContext("region.split", 0, 1))
         streams = {MAIN: [OutStream(None, [0, 1])]}  # type: ignore[arg-type] # a splitter routes by itself
-        connections = self, lambda: self.now_us
-        self.outputs = SplitterOutputs(self, 0, streams, *connections)  # type: ignore[arg-type] # it pushes slices only
+        machine = self, lambda: self.now_us, lambda edges: [round(self.transport_s[edge] * 1e9) for edge in edges]
+        self.outputs = SplitterOutputs(self, 0, streams, *machine)  # type: ignore[arg-type] # it pushes slices only
         self.wake(0.0)
 
     def has_room(self, edge: int) -> bool:
@@ -120,3 +125,46 @@ def test_who_takes_part_is_decided_while_nothing_comes() -> None:
     bench.task.scale("region", 2)
     bench.wake(50.0)
     assert [(sample.time_s, sample.replicas) for sample in bench.policy.samples] == [(1.0, (0, 1))]
+
+
+# -- whom a wait is charged to -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocked_s"),
+    [
+        ({}, (0.5, 0.0)),
+        ({"blocking": "connection"}, (0.0, 0.5)),
+        ({"ordered": False}, (0.0, 0.5)),
+    ],
+)
+def test_a_wait_counts_for_the_laggard_or_as_published_for_the_full_connection(
+    settings: dict[str, object], blocked_s: tuple[float, float]
+) -> None:
+    """Turns are 1, 0, 1, 1, 1: replica 0 holds slice 1 when 1, with slices 2 and 3, has no room for slice 4."""
+    bench = Bench(room=2, weights=(250, 750), **settings)
+    bench.rows(0.0, 3)
+    bench.credit(0.0, 0, 1)  # slice 0
+    bench.rows(0.0, 2)
+    assert (bench.out, bench.wanted) == ([1, 2], 1)
+    bench.credit(0.5, 1, 1)
+    bench.wake(1.0)
+    assert bench.policy.samples[-1].blocked_s == blocked_s
+
+
+@pytest.mark.parametrize(("settings", "blocked_s"), [({}, 0.25), ({"blocking": "connection"}, 0.75)])
+def test_what_the_transport_did_not_take_counts_as_published_and_only_then(
+    settings: dict[str, object], blocked_s: float
+) -> None:
+    """The transport to 1 took nothing for 0.75 s, in 0.25 s of which the splitter waited for 1's credit."""
+    bench = Bench(room=1, weights=(250, 750), **settings)
+    bench.rows(0.0, 1)
+    bench.rows(0.25, 2)  # one for 0, and one for 1, which has no room
+    assert bench.wanted == 1
+    bench.transport_s[1] = 0.75
+    bench.credit(0.5, 0, 1)
+    bench.wake(1.0)
+    bench.credit(1.0, 1, 1)
+    bench.rows(1.5, 1)  # nothing is blocked any more, and nothing counts twice
+    bench.wake(2.0)
+    assert [sample.blocked_s for sample in bench.policy.samples] == [(0.0, pytest.approx(blocked_s))] * 2

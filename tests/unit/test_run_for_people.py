@@ -19,6 +19,7 @@ from penstock.deploy.driver import submit
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.standstill import Standing, standstill
 from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.sums import Sums
 from penstock.deploy.session.closed import OPEN_NOTE
 from penstock.errors import InvalidInput
 from penstock.model.taskgraph import TaskGraph
@@ -54,6 +55,9 @@ class ScriptedJob:
     def latency_us(self, fraction: float) -> int:
         return 1500
 
+    def sums(self) -> Sums:
+        return Sums()
+
 
 def test_the_duration_and_the_rate_count_from_when_workers_began(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -66,10 +70,11 @@ def test_the_duration_and_the_rate_count_from_when_workers_began(
     assert summary["start_seconds"] == pytest.approx(4.0)
     assert summary["tuples_per_second"] == pytest.approx(100, rel=0.02)
     run_verb._print(job, summary, {})
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("ticks: 2")
     assert first.endswith("/s) after 4.0 s of starting, on 1 worker of 1 node")
     assert second == "latency from source to sink: p50 1.5 ms, p99 1.5 ms"
+    assert third == "between nodes: 0 B/s"
 
 
 def test_run_tells_at_its_end_which_rows_went_nowhere(
@@ -84,6 +89,7 @@ def test_run_tells_at_its_end_which_rows_went_nowhere(
     job: Any = object.__new__(Job)
     job.name, job._status, job._error, job._log = "words", "finished", None, log
     job._order = SimpleNamespace(dataflow=top.build(), notes=("of no importance",))
+    job._bound_notes = ()
     job._results = SimpleNamespace(frames=lambda: {"out": "rows"})
     job._ended = threading.Event()
     job._ended.set()

@@ -203,6 +203,20 @@ def test_knee_meets_its_aims_on_three_replicas() -> None:
     assert back <= 10
 
 
+def test_64_replicas_in_three_classes_are_told_apart() -> None:
+    """The paper's figure 12 under `adaptive`, with bounds on the weights and buffers that drain within a sample."""
+    model = experiments.three_classes(buffer_tuples=experiments.SHALLOW_TUPLES)
+    trace = simulate(model, find_policy("adaptive").build(experiments.BOUNDED), seconds=220.0)
+    mixed = experiments.last_mixed_s(trace, experiments.CLASSES)
+    assert mixed is not None
+    assert mixed < 160  # and in none of the last 60 decisions
+    weights = np.median([decision.weights for decision in trace.decisions[-20:]], axis=0)
+    slow, five, light = (weights[[c == kind for c in experiments.CLASSES]] for kind in range(3))
+    assert slow.max() == 1
+    assert 5 <= five.min() <= five.max() <= 20
+    assert 30 <= light.min() <= light.max() <= 50
+
+
 def test_bad_models_are_refused() -> None:
     model = experiments.region(1_000, (1.0, 1.0))
     policy = find_policy("round-robin").build()

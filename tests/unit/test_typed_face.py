@@ -154,7 +154,7 @@ def test_nothing_of_the_face_is_any() -> None:
         (lambda top: top.run(None, schedular="best"), "run and start have no option 'schedular'; did you mean"),
         (
             lambda top: top.start(None, colour=3),
-            "run and start have no option 'colour'; known: scheduler, plan, ",
+            "run and start have no option 'colour'; known: scheduler, ",
         ),
         (lambda top: top.run(), "run: missing a required argument: 'spark'; write for example run(spark"),
         (lambda top: top.start(None, "best"), "start: too many positional arguments; write for example start(spark"),

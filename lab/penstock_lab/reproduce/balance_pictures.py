@@ -140,6 +140,11 @@ def draw_sweeps(panels: Sequence[SweepPanel], path: Path, title: str) -> Path:
 
 def draw_classes(runs: Sequence[tuple[str, Trace]], classes: Sequence[int], names: Sequence[str], path: Path) -> Path:
     """A row per run: every channel's weight over time by class, and the heat map of clusters."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    # Sixty shades: with twenty, clusters of different classes would share one and look mixed.
+    shades = [shade for name in ("tab20", "tab20b", "tab20c") for shade in colormaps[name].colors]  # type: ignore[attr-defined]
     figure, grid = _sheet(len(runs), 2, 5.2, 3.6, "64 replicas in three classes, simulated", bottom=0.55)
     colours = ("#D55E00", "#0072B2", "#009E73")
     for r, (label, trace) in enumerate(runs):
@@ -153,7 +158,8 @@ def draw_classes(runs: Sequence[tuple[str, Trace]], classes: Sequence[int], name
         left.legend(fontsize=7, frameon=False, loc="upper right")
         _tidy(left)
         right.imshow(
-            trace.clusters % 20, aspect="auto", cmap="tab20", interpolation="nearest", vmin=0, vmax=19,
+            trace.clusters % len(shades), aspect="auto", cmap=ListedColormap(shades), interpolation="nearest",
+            vmin=0, vmax=len(shades) - 1,
             extent=(0.5, len(classes) + 0.5, float(trace.time_s[-1]), 0.0),
         )  # fmt: skip
         for j in range(1, len(classes)):

@@ -172,7 +172,7 @@ def figure_10_findings(constant: Results, removed: Results) -> list[Finding]:
     return [
         Finding("6.4", "the cost of being adaptive grows from marginal to about 30 % with the replicas",
                 a_little_more(gap[min(sizes)], 1) and about(gap[max(sizes)] - 1, 0.30),
-                f"adaptive's time over static's {_listed(constant, gap)}; {meaning('about', 'a little')}, as marginal"),
+                f"adaptive's time over static's {_listed(constant, gap)}; {meaning('marginal', 'about')}"),
         *_removed_findings(removed, "6.4"),
     ]  # fmt: skip
 
@@ -281,7 +281,7 @@ def _figure_11(step: Step, scale: Scale) -> Outcome:
                 all(close_to(share, said) for share, said in ((late.mean(), 65.0), (100 - late.mean(), 35.0)))
                 and all(the_same(share, float(late.mean())) for share in late),
                 f"fast host's share after 30 s: mean {late.mean():.1f} %, from {late.min():.1f} to {late.max():.1f} %; "
-                f"of both shares {meaning('close to')}, small variations stay {meaning('the same')}"),
+                f"both shares are close to those: {meaning('close to', 'a small variation')}"),
         *_host_findings(found, sizes),
     ]  # fmt: skip
     x = tuple(float(n) for n in sizes)

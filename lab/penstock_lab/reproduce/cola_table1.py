@@ -156,7 +156,9 @@ def _cut_is_lower(table: Table) -> tuple[bool, str]:
     wins = [row for row, a, b in pairs if b < a * (1 - 1e-9)]
     won = f"FINT cuts less on {', '.join(wins)}" if wins else "FINT never cuts less"
     mean = statistics.mean(parts) if parts else 1.0
-    evidence = f"COLA's cut is {mean:.2f} of FINT's on average of {len(parts)} rows; {won}; {meaning('notably')}"
+    evidence = (
+        f"COLA's cut is {mean:.2f} of FINT's on average of {len(parts)} rows; {won}; {meaning('significantly lower')}"
+    )
     return bool(parts) and notably_less(mean, 1.0), evidence
 
 

@@ -123,8 +123,8 @@ def above_optimum_somewhere(run: str, layout: str) -> Check:
 
 
 def near_optimum(run: str, layout: str) -> Check:
-    """The run is at most 10 % (`words`: the same) above the optimum on every case."""
-    within = MEANINGS["the same"]
+    """The run is at most 10 % (`words`: near) above the optimum on every case."""
+    within = MEANINGS["near"]
 
     def check(figures: Figures) -> Verdict:
         pairs = _pairs(figures, run, layout)

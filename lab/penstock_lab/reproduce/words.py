@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import math
 
+ABOUT, CLOSE, SAME, NOTABLE, HALF = 0.25, 0.15, 0.10, 0.20, 0.50
 MEANINGS = {
-    "about": 0.25,  # also "around", "roughly": at most this far from the figure, as a share of it
-    "close to": 0.15,
-    "almost": 0.15,  # below the figure by at most this, and not above it
-    "similar": 0.15,  # two of our figures, or ours and a printed one that has no word: at most this far apart
-    "the same": 0.10,  # also "even", "near optimal", "stable"
-    "a little": 0.10,  # also "marginal": more by at most this
-    "notably": 0.20,  # also "significantly lower": less by at least this
-    "far less": 0.50,  # less by at least this
-    "much more": 0.50,  # more by at least this; also "begins to increase"
-    "sharp": 0.20,  # a rise of blocking by at least this share of the time
+    "about": ABOUT,  # at most this far from the figure, as a share of it
+    "around": ABOUT,
+    "close to": CLOSE,
+    "similar": CLOSE,  # two of our figures, or ours and a printed one that has no word
+    "almost": CLOSE,  # below the figure by at most this, and not above it
+    "the same": SAME,
+    "near": SAME,
+    "even": SAME,
+    "stable": SAME,
+    "a small variation": SAME,
+    "a little": SAME,  # more by at most this
+    "marginal": SAME,
+    "notably": NOTABLE,  # less by at least this
+    "significantly lower": NOTABLE,
+    "sharp": NOTABLE,  # a rise of blocking by at least this share of the time
+    "far less": HALF,  # less by at least this
+    "much more": HALF,  # more by at least this
+    "an increase": HALF,
+    "high": HALF,
 }
-SIGNIFICANT_GROWTH = 10.0  # "increases significantly", "high latency": at least this many times
+SIGNIFICANT_GROWTH = 10.0  # "increases significantly": at least this many times
 EXACT = 1e-9  # for sums of floating-point numbers
 
 
@@ -32,11 +42,10 @@ def meaning(*words: str) -> str:
 
 _TEXTS = {
     "almost": "below by at most",
-    "a little": "more by at most",
-    "notably": "less by at least",
-    "far less": "less by at least",
-    "much more": "more by at least",
     "sharp": "by at least",
+    **dict.fromkeys(("a little", "marginal"), "more by at most"),
+    **dict.fromkeys(("notably", "significantly lower", "far less"), "less by at least"),
+    **dict.fromkeys(("much more", "an increase", "high"), "more by at least"),
 }
 
 

@@ -36,6 +36,7 @@ def region(
     from_s: float = 0.0,
     from_row: int = 0,
     seed: int = 0,
+    buffer_tuples: int = BUFFER_TUPLES,
 ) -> RegionModel:
     """Replicas that take `factors` times the base cost, and `later` times from a time and row on."""
     scale = tuples_per_row(multiplies)
@@ -43,7 +44,7 @@ def region(
     phases = [Phase(tuple(base_s * factor for factor in factors))]
     if later:
         phases.append(Phase(tuple(base_s * factor for factor in later), from_s, from_row))
-    rows = BUFFER_TUPLES // scale
+    rows = max(1, buffer_tuples // scale)
     return RegionModel(
         tuple(phases),
         send_s=SPLIT_MULTIPLIES * MULTIPLY_S * scale,
@@ -84,9 +85,14 @@ def three_alike(seed: int = 0) -> RegionModel:
 CLASSES = (0,) * 20 + (1,) * 20 + (2,) * 24  # 100 times, 5 times, once the base cost
 
 
-def three_classes(seed: int = 0) -> RegionModel:
+SHALLOW_TUPLES = 100  # a buffer from which a replica 100 times slower takes a third in less than a sample
+BOUNDED = {"rise_max": 2.0, "least": 1.0}  # "typically incrementally from the current weights"; a "minimum weight"
+
+
+def three_classes(seed: int = 0, buffer_tuples: int = BUFFER_TUPLES) -> RegionModel:
     """Figure 12: 64 replicas in three classes."""
-    return region(60_000, tuple((100.0, 5.0, 1.0)[c] for c in CLASSES), seed=seed)
+    factors = tuple((100.0, 5.0, 1.0)[c] for c in CLASSES)
+    return region(60_000, factors, seed=seed, buffer_tuples=buffer_tuples)
 
 
 @dataclass(frozen=True, slots=True)

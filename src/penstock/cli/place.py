@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,17 @@ from penstock.cli.options import (
     resolve_measured,
     scheduler_options,
 )
-from penstock.cli.show import console, counted, number, plan_summary, plan_table, print_json, show_plan
+from penstock.cli.show import (
+    console,
+    counted,
+    number,
+    plan_summary,
+    plan_table,
+    print_json,
+    progress_bar,
+    show_plan,
+    telling,
+)
 from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -75,7 +86,9 @@ def register(app: typer.Typer) -> None:
         require_folder(split)
         if len(found) == 1 and split is None:
             graph, measured = found[0]
-            plan = decide(graph, nodes, scheduler, profile=measured, options=options, allow_overload=allow_overload)
+            with progress_bar(f"placing {graph.name}") as show:
+                options = replace(options, progress=telling(show))
+                plan = decide(graph, nodes, scheduler, profile=measured, options=options, allow_overload=allow_overload)
             if plot is not None:
                 from penstock.observe.placement_picture import draw_placements
 
@@ -86,14 +99,15 @@ def register(app: typer.Typer) -> None:
             msg = f"--plot draws the plan of one topology and there are {len(found)}; leave it out"
             raise InvalidInput(msg)
         profiles = [one for _, one in found if one is not None]
-        joint = place_together(
-            [graph for graph, _ in found],
-            nodes,
-            scheduler,
-            profiles=profiles,
-            options=options,
-            allow_overload=allow_overload,
-        )
+        with progress_bar(f"placing {counted(len(found), 'graph')}") as show:
+            joint = place_together(
+                [graph for graph, _ in found],
+                nodes,
+                scheduler,
+                profiles=profiles,
+                options=replace(options, progress=telling(show)),
+                allow_overload=allow_overload,
+            )
         _show(joint, as_json=output is Format.json, out=out, split=split)
 
 

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.deploy import Job
+    from penstock.model.plan import Plan
 
 ROWS_SHOWN = 10
+STAGES_SHOWN = 5
 LOOK_SECONDS = 0.2
 START_SECONDS_MAX = 60.0  # after which --duration counts, whether workers have said anything or not
 
@@ -193,11 +195,14 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
     """
     began, ended = job.worked or (asked_at, asked_at)
     start_seconds, seconds = max(0.0, began - asked_at), max(1e-6, ended - began)
+    from penstock.deploy import bytes_between_nodes, stages_of
     from penstock.model.files import plan_document
 
     plan = job.plan
     read = job.rows_read
     nodes = {worker.index: worker.node for worker in job.places}
+    sums = job.sums()
+    node_of = {task: nodes[worker] for task, worker in job.worker_of.items()}
     return {
         "penstock": 1,
         "app": job.name,
@@ -207,12 +212,28 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "tuples_per_second": round(read / seconds, 1),
         "rows_out": rows_out,  # in the sinks that keep rows
         "late_rows": sum(job.late_rows.values()),
+        "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
+        "between_nodes": {  # bytes per second
+            "predicted": _predicted(plan, read / seconds),
+            "measured": round(bytes_between_nodes(sums, node_of), 1),
+        },
         "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
         "workers": len(set(job.worker_of.values())),
         "nodes": len({nodes[w] for w in job.worker_of.values()}),
         "ran": {task: {"worker": w, "node": nodes[w]} for task, w in job.worker_of.items()},
         "plan": None if plan is None else plan_document(plan),
     }
+
+
+def _predicted(plan: Plan | None, rows_per_second: float) -> float | None:
+    """Bytes between nodes that a plan foretold, at the throughput that this run had; None: it was made from no profile.
+
+    A plan's cost is a rate at the throughput of the run that its profile was taken in. A job that has read all of its
+    input twice as fast has sent as many bytes in half the time.
+    """
+    if plan is None or not plan.rows_per_second:
+        return None
+    return round(plan.cost * rows_per_second / plan.rows_per_second, 1)
 
 
 def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -233,5 +254,14 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         f"{counted(summary['workers'], 'worker')} of {counted(summary['nodes'], 'node')}"
     )
     screen.print(f"latency from source to sink: p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms")
+    if stages := summary["latency"][:STAGES_SHOWN]:
+        columns = ("execute", "transport", "queue")
+        cells = [[stage["operator"], *(f"{stage[f'{name}_ms']:.3f}" for name in columns)] for stage in stages]
+        screen.print(
+            rows_table(("stage", "execute ms", "transport ms", "queue ms"), cells, "the slowest stages, per batch")
+        )
+    between = summary["between_nodes"]
+    foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
+    screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")
     for note in (*job.notes, *(job.plan.notes if job.plan is not None else ())):
         screen.print(f"note: {note}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from penstock.model.plan import Plan
 
+PER_CENT = 100  # of the cost that the bound has reached
 TEXT_COLUMNS = {"note", "verdict", "instance", "summary", "looks at", "package"}
 
 
@@ -136,3 +137,13 @@ def progress_bar(title: str) -> Iterator[ShowProgress]:
             bar.update(task, completed=done, total=total, description=what)
 
         yield show
+
+
+def telling(show: ShowProgress) -> Callable[[float, float], None]:
+    """What a scheduler that searches tells, as a bar that is full when the bound has met the cost."""
+
+    def told(cost: float, bound: float) -> None:
+        met = PER_CENT if cost <= 0 else min(PER_CENT, int(PER_CENT * bound / cost))
+        show(met, PER_CENT, f"cost {number(cost)}, {f'at least {number(bound)}' if bound > 0 else 'no bound yet'}")
+
+    return told

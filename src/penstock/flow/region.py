@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from penstock.flow.unknown import KEYED
 from penstock.run.contract import MAIN, Build
 from penstock.run.dataflow import FORWARD, ColumnUse, Grouping, Input, RegionPart
 from penstock.run.operators.times import Duration
+from penstock.run.region.blocking_rate import Charged
 from penstock.run.region.contract import REPLICAS_MAX, Policy, checked_weights
 from penstock.run.region.policies import find_policy, require_policy
 from penstock.run.region.policies.oracle import Known, Oracle
@@ -175,6 +176,7 @@ def parallel(
     at_most: int | None,
     ordered: bool,
     balance: Balance | None,
+    blocking: Charged,
     weights: Sequence[float] | None,
     sample_s: float,
     slice_rows: int | None,
@@ -188,6 +190,8 @@ def parallel(
     if slice_rows is not None:
         require_count(slice_rows, 1, SLICE_ROWS_MAX, f"slice_rows of {who}")
     require_number(sample_s, SAMPLE_S_MIN, SAMPLE_S_MAX, f"sample_s of {who}, in seconds,")
+    if blocking not in get_args(Charged):
+        raise InvalidInput.unknown_name(kind=f"blocking of {who}:", name=str(blocking), known=get_args(Charged))
     if name is not None and not (isinstance(name, str) and name):
         msg = f"name of {who} is {name!r}; give text, or leave it out"
         raise InvalidInput(msg)
@@ -196,7 +200,7 @@ def parallel(
         raise InvalidInput(msg)
     policy = _policy(who, replicas, balance, weights)
     region = stream.topology.free_name("parallel") if name is None else name
-    settings = SplitterSettings(region, most, policy, ordered, float(sample_s), slice_rows, replicas)
+    settings = SplitterSettings(region, most, policy, ordered, float(sample_s), slice_rows, replicas, blocking)
     spec = stream.topology.add(
         "split",
         partial(SplitterTask, settings),

@@ -28,6 +28,7 @@ from penstock.run.operators.late import SIDE
 from penstock.run.operators.rename import Rename
 from penstock.run.operators.times import Duration, Window, parse_duration_us
 from penstock.run.operators.union import Union
+from penstock.run.region.blocking_rate import Charged
 from penstock.run.region.contract import Policy
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class DataStream(Transforms):
         at_most: int | None = None,
         ordered: bool = True,
         balance: str | Callable[[], Policy] | None = None,
+        blocking: Charged = "laggard",
         weights: Sequence[float] | None = None,
         sample_s: float = 1.0,
         slice_rows: int | None = None,
@@ -128,7 +130,9 @@ class DataStream(Transforms):
 
         The shares of the replicas follow their speed, by the policy `balance`, from how long sends to them block; or
         they stay at `weights`, which add up to 1. `knee`, the default, is our own and counts rows worked off as well;
-        `adaptive` and `static` are the paper's. A policy looks every `sample_s` seconds. Slices have `slice_rows` rows
+        `adaptive` and `static` are the paper's. In an ordered region a wait counts for the replica that the merger
+        waits for; with `blocking="connection"`, as in the paper, for the connection that takes nothing more. A policy
+        looks every `sample_s` seconds. Slices have `slice_rows` rows
         for the replica with the largest share; without it, as many as a replica works off in 20 ms. With `at_most`,
         replicas up to it can join while the job runs, and leave again (`Job.scale`); each needs a slot from the
         start.
@@ -141,6 +145,7 @@ class DataStream(Transforms):
             at_most=at_most,
             ordered=ordered,
             balance=balance,
+            blocking=blocking,
             weights=weights,
             sample_s=sample_s,
             slice_rows=slice_rows,

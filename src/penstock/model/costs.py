@@ -74,8 +74,8 @@ class StreamCosts:
 
 # Rounded from what `penstock calibrate` found in several runs; see docs/decisions/0036-cost-of-streams.md.
 DEFAULT_COSTS = StreamCosts(
-    call=DistanceCost(EndCost(batch_us=1.0), EndCost(batch_us=1.0)),
-    ring=DistanceCost(EndCost(batch_us=12.0, byte_ns=0.1), EndCost(batch_us=25.0, byte_ns=0.2)),
-    socket=DistanceCost(EndCost(batch_us=20.0, byte_ns=0.1), EndCost(batch_us=30.0, byte_ns=0.15)),
+    call=DistanceCost(EndCost(batch_us=1.5), EndCost(batch_us=1.5)),
+    ring=DistanceCost(EndCost(batch_us=15.0, byte_ns=0.12), EndCost(batch_us=27.0, byte_ns=0.22)),
+    socket=DistanceCost(EndCost(batch_us=24.0, byte_ns=0.12), EndCost(batch_us=32.0, byte_ns=0.16)),
     origin="default costs, measured on two cores of a cloud machine; penstock calibrate measures this one's",
 )

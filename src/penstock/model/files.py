@@ -108,6 +108,7 @@ def plan_document(plan: Plan, *, with_assignment: bool = True) -> dict[str, obje
         "notes": list(plan.notes),
         "faults": list(plan.faults),
     }
+    document |= _stated(plan, ("rows_per_second",))
     if plan.constraints:
         document["constraints"] = [_constraint_document(constraint) for constraint in plan.constraints]
     if with_assignment:
@@ -169,7 +170,7 @@ def costs_document(costs: StreamCosts) -> dict[str, object]:
     return {"origin": costs.origin, **{distance: asdict(costs.at(distance)) for distance in DISTANCES}}
 
 
-def _stated(record: TaskProfile | EdgeProfile | Profile, names: Sequence[str]) -> dict[str, object]:
+def _stated(record: TaskProfile | EdgeProfile | Profile | Plan, names: Sequence[str]) -> dict[str, object]:
     """The figures of a record that are known."""
     return {name: value for name in names if (value := getattr(record, name)) is not None}
 
@@ -220,7 +221,7 @@ def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callabl
 
 _PLAN_KEYS = (
     *("scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
-    *("nodes_used", "max_utilisation", "notes", "faults", "assignment"),
+    *("nodes_used", "max_utilisation", "rows_per_second", "notes", "faults", "assignment"),
 )
 _TOP_KEYS: dict[str, tuple[str, ...]] = {
     "topology": ("penstock", "name", "operators", "streams", "constraints"),
@@ -406,4 +407,5 @@ def _plan(fields: Fields) -> Plan:
         assignment=assignment,
         notes=as_texts(fields.values.get("notes", []), "notes", fields.faults),
         constraints=tuple(_constraints(fields)),
+        rows_per_second=fields.optional_number("rows_per_second"),
     )

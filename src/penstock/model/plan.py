@@ -33,6 +33,7 @@ class Plan:
     notes: tuple[str, ...] = ()  # what the scheduler wants its reader to know, e.g. capped workers
     faults: tuple[str, ...] = ()  # why the plan must not be deployed; empty unless overload was asked for
     constraints: tuple[Constraint, ...] = ()  # of the topology that it was made for: a job that is given it keeps them
+    rows_per_second: float | None = None  # of sources, in the profile that the cost was made from: its throughput
 
     def __repr__(self) -> str:
         workers = len(set(self.assignment.values()))

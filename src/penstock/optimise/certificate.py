@@ -102,7 +102,7 @@ def certify(
     """The plan, if its certificate holds; with overload allowed, also one that is short of a resource, saying so."""
     faults = check_plan(graph, cluster, plan, profile)
     if not faults:
-        return plan
+        return plan if profile is None else replace(plan, rows_per_second=profile.rows_per_second)
     whole = all(t in plan.assignment for o in graph.operators for t in tasks_of_operator(o.name, o.tasks))
     if whole and (broken := constraint_violations(graph, plan.assignment, cluster.tags)):
         raise refusals.broken(broken)

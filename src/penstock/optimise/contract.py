@@ -25,7 +25,14 @@ from penstock.model.taskgraph import Floats, Ints, TaskGraph
 
 THETA_MAX = 86_400.0
 SEED_LIMIT = 1 << 32
+BYTES, THROUGHPUT = "bytes", "throughput"
+GOALS = (BYTES, THROUGHPUT)  # of `best`: few bytes between nodes, or a busiest worker that is as little busy as can be
+Progress = Callable[[float, float], None]  # told the cost of the cheapest plan so far and the best lower bound
 SLACK = 1e-9  # relative room on every limit, so that 10 tasks of load 0.1 fit a capacity of 1
+
+
+def untold(cost: float, bound: float) -> None:
+    """Nobody asked how far the search is."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Options:
     theta: float | None = None  # seconds allowed; None is the scheduler's own default
     tasks_per_worker: int = 5  # the papers' T
     settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
+    progress: Progress = field(default=untold, repr=False, compare=False)  # for schedulers that search
 
     def faults(self) -> list[str]:
         """Numbers out of range, one sentence each."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from penstock.model.task_id import TaskId
 from penstock.run.contract import MAIN, Outputs, Task
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import task_ids
+from penstock.run.region.blocking_rate import Charged
 from penstock.run.region.contract import Policy, units_of
 from penstock.run.region.policies import find_policy
 from penstock.run.region.policies.oracle import Known, Oracle
@@ -120,11 +122,12 @@ def region_flow(
     policy: Callable[[], Policy],
     sample_s: float,
     batch_rows: int = BATCH_ROWS,
+    blocking: Charged = "laggard",
 ) -> Dataflow:
     """Source, region, check of order."""
     topology = Topology("balance")
     source = topology.source("rows", io.generator(partial(numbered, rows, batch_rows), SCHEMA))
-    region = source.parallel(replicas, balance=policy, sample_s=sample_s, name="region")
+    region = source.parallel(replicas, balance=policy, blocking=blocking, sample_s=sample_s, name="region")
     merged = region.then("work", inside, {MAIN: SCHEMA}, name="work", tasks=replicas).merge()
     merged.then("check", partial(InOrder, rows, ordered=True), {MAIN: SCHEMA}, name="check", tasks=1).sink(
         "end", io.discard()
@@ -148,11 +151,11 @@ def spread(dataflow: Dataflow) -> dict[str, int]:
     return {task: 1 + TaskId(task).number if task.startswith("work/") else 0 for task in task_ids(dataflow)}
 
 
-def run_load(load: Load, name: str, rows: int, sample_s: float) -> Timed:
+def run_load(load: Load, name: str, rows: int, sample_s: float, blocking: Charged = "laggard") -> Timed:
     """One run of a region under a load."""
     policy = load.oracle if name == "oracle" else find_policy(name).build
     interval = ORACLE_SAMPLE_S if name == "oracle" else sample_s
-    dataflow = region_flow(rows, len(load.factors), partial(Work, load), policy, interval)
+    dataflow = region_flow(rows, len(load.factors), partial(Work, load), policy, interval, blocking=blocking)
     return timed_run(dataflow, spread(dataflow))
 
 
@@ -224,6 +227,22 @@ def one_loaded(quick: bool, progress: Progress) -> list[Row]:
                 "meets": settled is not None and settled <= 10 and back is not None and back <= 10,
             }
         )
+    return rows
+
+
+def charged(quick: bool, progress: Progress) -> list[Row]:
+    """Three replicas, one slower: the time over the oracle's, by whom a wait is charged to."""
+    rows: list[Row] = []
+    for factor, run_s, sample_s in ((10.0, 4.0, 0.25), (100.0, 4.0, 0.25))[: 1 if quick else 2]:
+        load = Load((factor, 1.0, 1.0))
+        count = int(run_s * load.capacity())
+        progress(f"engine: three replicas, one of them {factor:g} times slower, by whom a wait is charged to")
+        oracle = run_load(load, "oracle", count, sample_s).seconds
+        for blocking in get_args(Charged):
+            row: Row = {"slower": factor, "charged_to": blocking, "rows": count, "oracle_s": oracle}
+            for name in ("adaptive", "knee"):
+                row[name] = run_load(load, name, count, sample_s, blocking).seconds / oracle
+            rows.append(row)
     return rows
 
 
@@ -331,6 +350,7 @@ def _final_rate(run: Timed) -> float:
 
 SECTIONS: dict[str, Callable[[bool, Progress], list[Row]]] = {
     "engine_half_10x_slower": constant,
+    "engine_by_who_is_charged": charged,
     "engine_half_100x_slower_for_an_eighth": recovering,
     "engine_three_replicas_one_100x_slower": one_loaded,
     "engine_equal_replicas": alike,
@@ -338,6 +358,7 @@ SECTIONS: dict[str, Callable[[bool, Progress], list[Row]]] = {
 }
 TITLES = {
     "engine_half_10x_slower": "engine: half of the replicas 10x slower, execution time over the oracle's",
+    "engine_by_who_is_charged": "engine: three replicas, one slower, over the oracle's, by who is charged for a wait",
     "engine_half_100x_slower_for_an_eighth": "engine: half 100x slower for an eighth, over the oracle's",
     "engine_three_replicas_one_100x_slower": "engine: three replicas, one 100x slower; samples until first ideal",
     "engine_equal_replicas": "engine: equal replicas, farthest from even at the end",

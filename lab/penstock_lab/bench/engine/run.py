@@ -10,10 +10,11 @@ import multiprocessing
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +29,9 @@ from penstock.run.transport.links import WorkerPlace
 from penstock.run.transport.socket import listen
 
 LIMIT_SECONDS = 300.0
+METERED = ("tasks", "edges", "workers")
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Timed:
     tuples_in: Mapping[str, int]  # by operator
     answers: tuple[object, ...] = ()  # what `at_end` said in each worker
     balance: tuple[dict[str, object], ...] = ()  # decisions of splitters, as rows of the metric log
+    metered: Mapping[str, list[Row]] = field(default_factory=dict)  # rows of the metric log, by table
+    running_cpu_s: float = 0.0  # of all processes, from when their tasks are opened; connecting is left out
 
 
 class _Recorder:
@@ -47,7 +53,8 @@ class _Recorder:
     def __init__(self) -> None:
         self._quiet, self._never = multiprocessing.Pipe()
         self.tuples_in: dict[str, int] = {}
-        self.balance: list[dict[str, object]] = []
+        self.balance: list[Row] = []
+        self.metered: dict[str, list[pa.RecordBatch]] = {table: [] for table in METERED}
 
     def fileno(self) -> int:
         """Not readable: no commands come in a benchmark."""
@@ -66,8 +73,25 @@ class _Recorder:
         for row in tables["tasks"].to_pylist():
             operator = operator_of(row["task"])
             self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
+        for table, batches in self.metered.items():
+            batches.append(tables[table])  # as it is: turning it into rows would count as the worker's CPU
         if "balance" in tables:
             self.balance += tables["balance"].to_pylist()
+
+    def rows(self) -> dict[str, list[Row]]:
+        """What the meters said, afterwards."""
+        return {table: [row for batch in found for row in batch.to_pylist()] for table, found in self.metered.items()}
+
+
+class _Clocked(Worker):
+    """A worker that notes the CPU time of its process when it has met the others."""
+
+    opened_at_cpu_s = 0.0
+
+    def open(self) -> None:
+        """Note it."""
+        self.opened_at_cpu_s = time.process_time()
+        super().open()
 
 
 def timed_run(
@@ -88,12 +112,13 @@ def timed_run(
 
     def body(w: int, barrier: Barrier, pipe: Connection) -> None:
         recorder = _Recorder()
-        worker = Worker(dataflow, deployment, w, recorder, {"deliver": lambda name, batch: None, "job": "bench"})
+        worker = _Clocked(dataflow, deployment, w, recorder, {"deliver": lambda name, batch: None, "job": "bench"})
         barrier.wait()
         began = time.monotonic()
         worker.run(listeners[w], key)
         ended, used = time.monotonic(), time.process_time()
-        pipe.send((began, ended, used, recorder.tuples_in, at_end(), recorder.balance))
+        running = used - worker.opened_at_cpu_s
+        pipe.send((began, ended, used, recorder.tuples_in, at_end(), recorder.balance, recorder.rows(), running))
 
     processes = [context.Process(target=body, args=(w, ready, pipes[w][1])) for w in range(count)]
     for process in processes:
@@ -121,6 +146,8 @@ def timed_run(
         tuples,
         tuple(a[4] for a in answers),
         tuple(row for a in answers for row in a[5]),
+        {table: [row for a in answers for row in a[6][table]] for table in METERED},
+        sum(a[7] for a in answers),
     )
 
 

@@ -17,6 +17,7 @@ from penstock_lab.bench.place.instances import VERSION, random_problem
 
 FILE = Path(__file__).with_name("references.json")
 LONG_EFFORT = {200: 10.0, 1_000: 10.0, 10_000: 10.0, 100_000: 20.0}  # times the usual one
+ONE_SEARCH = {"effort_follows_theta": False, "rounds": 0, "prove": False}
 LONG_THETA = 1_000.0  # seconds: the effort decides, not the clock
 
 
@@ -45,7 +46,7 @@ def lower(
     for tasks, seed in instances:
         problem = random_problem(tasks, seed)
         long = effort or LONG_EFFORT.get(tasks, 10.0)
-        options = Options(seed=run_seed, theta=LONG_THETA, settings={"effort": long, "effort_follows_theta": False})
+        options = Options(seed=run_seed, theta=LONG_THETA, settings={"effort": long, **ONE_SEARCH})
         cost = node_cost(problem, schedule(problem, options).node)
         costs = read() if FILE.exists() else {}
         known = costs.get((tasks, seed))

@@ -24,9 +24,9 @@ from penstock.flow.io import Source
 from penstock_lab.bench.contract import Bench, Progress, Row, Scope
 from penstock_lab.bench.process_tree import tree_cpu_seconds
 from penstock_lab.bench.queries.answers import Answers
-from penstock_lab.bench.queries.rows import Found, Key, form_rows, notes, query_row
+from penstock_lab.bench.queries.rows import ALONE, EVEN, PLACED, Found, Key, form_rows, notes, placed_row, query_row
 from penstock_lab.bench.queries.spark import PYTHON, SETTINGS, STREAMING, Spark, discard, missing_python
-from penstock_lab.bench.queries.tables import by_form, by_query
+from penstock_lab.bench.queries.tables import by_form, by_placement, by_query
 from penstock_lab.nexmark.events import Events
 from penstock_lab.nexmark.queries import QUERIES, UNSUPPORTED
 from penstock_lab.nexmark.tables import FILES, write_tables
@@ -72,6 +72,7 @@ def main(
     sections: dict[str, list[Row]] = {
         "queries": [query_row(name, found, counts) for name in names],
         "queries_functions": [row for name in names for row in form_rows(name, found, counts)],
+        "queries_placed": [placed_row(name, found, counts) for name in names if name in PLACED],
         "queries_start": [{"instance": "a Spark session, until its first answer", "seconds": started_s}],
         "queries_notes": [{"note": note} for note in notes(names, found, min(events, EVENTS_COMPARED), workers)],
     }
@@ -160,6 +161,10 @@ def _cases(spark: Spark, name: str, workers: int, missing: dict[str, str]) -> li
     cases = []
     for form in query.forms:
         cases.append(Case(name, "files", form, partial(run_ours, spark, name, form, workers, from_files)))
+        if name in PLACED and form == next(iter(query.forms)):
+            even = partial(run_ours, spark, name, form, workers, from_files, scheduler="even")
+            cases.append(Case(name, EVEN, form, even))
+            cases.append(Case(name, ALONE, form, partial(run_ours, spark, name, form, 1, from_files)))
         cases.append(Case(name, "DataFrame", form, partial(run_ours, spark, name, form, workers, from_frame)))
     cases.append(Case(name, "batch", "SQL", lambda: discard(spark.batch(name))))
     if name in STREAMING:
@@ -183,10 +188,12 @@ def from_frame(spark: Spark, workers: int, table: str) -> Source:
     return ps.io.dataframe(spark.frame(table))
 
 
-def run_ours(spark: Spark, name: str, form: str, workers: int, source_of: SourceOf) -> None:
-    """Build the topology, run it to its end, keep nothing."""
+def run_ours(
+    spark: Spark, name: str, form: str, workers: int, source_of: SourceOf, scheduler: str | None = None
+) -> None:
+    """Build the topology, run it to its end, keep nothing; without a scheduler, by the default one."""
     topology = QUERIES[name].topology(form, partial(source_of, spark, workers), ps.io.discard(), workers)
-    topology.run(spark.session, workers=workers)
+    topology.run(spark.session, workers=workers, scheduler=scheduler)
 
 
 def _run_python(spark: Spark, function: Callable[..., object]) -> None:
@@ -199,9 +206,10 @@ BENCH = Bench(
     {
         "queries": "Nexmark, thousands of events a second; ratio: ours over files to Structured Streaming",
         "queries_functions": "forms of a query, thousands of events a second; ratio: to Spark's fastest beside it",
+        "queries_placed": "where tasks run, seconds over files; ratios: the other's time to the default's",
         "queries_start": "start, in seconds",
         "queries_notes": "notes",
     },
-    {"queries": by_query, "queries_functions": by_form},
+    {"queries": by_query, "queries_functions": by_form, "queries_placed": by_placement},
     measure_scope=main,
 )

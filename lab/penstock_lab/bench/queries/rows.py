@@ -12,6 +12,9 @@ from penstock_lab.nexmark.queries import QUERIES, UNSUPPORTED
 
 AIM, AIM_WINDOWS = 1.0, 10.0  # times Structured Streaming; the second for windows and joins
 ENGINES = ("files", "DataFrame", "streaming", "batch")
+PLACED = ("q5", "q7", "q8")  # queries of which placement is measured as well: windows and a join
+EVEN, ALONE = "files, even", "files, 1 worker"  # over files as `files`, which takes the default scheduler
+PLACED_NOISE = 0.1  # ratios of one round differed by this much between two measurements of the same thing
 Key = tuple[str, str, str]  # query, engine, form
 
 
@@ -61,6 +64,31 @@ def query_row(name: str, found: Found, counts: dict[str, int]) -> Row:
         "verdict": verdict(ratio, aim, bool(rates["files"])),
         "answers": {engine: found.answers.get(key) for engine, key in keys.items() if engine != "batch"},
         "whole_answer": found.whole.get(name),
+    }
+
+
+def placed_row(name: str, found: Found, counts: dict[str, int]) -> Row:
+    """One query under the default scheduler, under `even` and in one worker; ratios are medians over the rounds."""
+    form = next(iter(QUERIES[name].forms), "")
+    seconds = {engine: found.seconds.get((name, engine, form), []) for engine in ("files", EVEN, ALONE)}
+    ratios = {
+        engine: [theirs / ours for ours, theirs in zip(seconds["files"], seconds[engine], strict=True)]
+        for engine in (EVEN, ALONE)
+    }
+    medians = {engine: statistics.median(each) if each else None for engine, each in ratios.items()}
+    known = [ratio for ratio in medians.values() if ratio is not None]
+    return {
+        "query": name,
+        "events": sum(counts[table] for table in QUERIES[name].tables),
+        "seconds": seconds,
+        **{
+            f"{short}_seconds": statistics.median(seconds[engine]) if seconds[engine] else None
+            for short, engine in (("default", "files"), ("even", EVEN), ("one_worker", ALONE))
+        },
+        "ratios": ratios,
+        "to_even": medians[EVEN],
+        "to_one_worker": medians[ALONE],
+        "verdict": "not said" if len(known) < 2 else "slower" if min(known) < 1 - PLACED_NOISE else "not slower",
     }
 
 

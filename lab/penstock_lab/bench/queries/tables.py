@@ -12,6 +12,7 @@ RATES = {
     "streaming": "streaming_events_per_s",
     "batch": "batch_events_per_s",
 }
+PLACEMENTS = {"default": "files", "even": "even", "one_worker": "1 worker"}
 
 
 def by_query(rows: Sequence[Row]) -> list[Row]:
@@ -43,6 +44,24 @@ def by_form(rows: Sequence[Row]) -> list[Row]:
         }
         for row in rows
     ]
+
+
+def by_placement(rows: Sequence[Row]) -> list[Row]:
+    """One line for each query: seconds under the default scheduler and under what it should not be slower than."""
+    return [
+        {
+            "query": row["query"],
+            **{engine: _seconds(row[f"{short}_seconds"]) for short, engine in PLACEMENTS.items()},
+            "to even": times(row["to_even"]),
+            "to 1 worker": times(row["to_one_worker"]),
+            "verdict": row["verdict"],
+        }
+        for row in rows
+    ]
+
+
+def _seconds(median: object) -> str:
+    return f"{median:.2f}" if isinstance(median, float) else "-"
 
 
 def thousands(rate: object) -> str:

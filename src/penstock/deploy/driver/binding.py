@@ -31,10 +31,11 @@ from penstock.model.task_id import TaskId
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
-from penstock.optimise.contract import Options, Placement, Problem
+from penstock.optimise.contract import THROUGHPUT, Options, Placement, Problem
 from penstock.optimise.door import place
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse
+from penstock.optimise.search.pressure import PRESSURE_NOTE
 from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE
 from penstock.optimise.stretch import fullest, least_stretch, surest_stretch
 from penstock.optimise.workers import SLOTS_NOTE
@@ -94,6 +95,11 @@ class Placing:
         return dataclasses.replace(
             given, seed=given.seed if seed is None else seed, theta=given.theta if theta is None else theta
         )
+
+    @property
+    def own_settings(self) -> Mapping[str, object]:
+        """The scheduler's settings; a job is to be fast: that is the goal of `best` unless the caller has another."""
+        return {"goal": THROUGHPUT, **self.settings} if self.scheduler == "best" else self.settings
 
     def faults(self) -> list[str]:
         """What is wrong with these wishes."""
@@ -174,7 +180,7 @@ def scheduled(
     stated = _graph(dataflow, constraints, placing.profile)
     graph = among(stated, slots)
     demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
-    options = Options(placing.seed, placing.theta, placing.tasks_per_worker, placing.settings)
+    options = Options(placing.seed, placing.theta, placing.tasks_per_worker, placing.own_settings)
     profile = placing.profile
     refusal: PenstockError | None = None
     for factor in _factors_that_fit(graph, slots, demands, profile):
@@ -292,9 +298,10 @@ def _told(notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Pro
 
     More load than cores is told of measured loads alone: declared ones say how tasks compare, and not what they take.
     """
-    told = (SLOTS_NOTE, SEATS_NOTE) if profile is not None else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE)
-    kept = tuple(note for note in notes if not note.startswith(told))
     load = 0.0 if profile is None else float(TaskGraph.expand(graph, profile).load.sum())
+    true = profile is not None and load <= slots.offered  # else shares are those of stretched capacities
+    left_out = (SLOTS_NOTE, SEATS_NOTE) if true else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
+    kept = tuple(note for note in notes if not note.startswith(left_out))
     if load <= slots.offered:
         return kept
     workers = len(slots.node_of)

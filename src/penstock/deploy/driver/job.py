@@ -41,6 +41,7 @@ from penstock.deploy.line.power import work_ms
 from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.recent import Window
+from penstock.deploy.metrics.sums import Sums, require_measured
 from penstock.deploy.results.dataframes import Results
 from penstock.deploy.results.files import unkept
 from penstock.deploy.worker.control import SCHEME
@@ -211,14 +212,12 @@ class Job:
         bursts. The first rows arrive one metric interval after the start; InvalidInput before.
         """
         measured = (self._log.sums() if window is None else self._log.recent(window)).profile(busy=busy)
-        missing = sorted(set(self.worker_of) - set(measured.tasks))
-        if missing or not measured.tasks:
-            msg = (
-                f"job {self.name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again "
-                f"after its metric interval of {self._order.settings.interval_s:g} s"
-            )
-            raise InvalidInput(msg)
+        require_measured(measured, self.worker_of, self.name, self._order.settings.interval_s)
         return measured
+
+    def sums(self) -> Sums:
+        """What the metric log adds up to since the start, by task, pair of tasks, worker and connection; a copy."""
+        return self._log.sums()
 
     def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
         """A new plan for the same workers from what the job has measured, beside the plan that it follows.
@@ -242,14 +241,13 @@ class Job:
         return self._log.totals()
 
     def latency_us(self, fraction: float) -> int:
-        """A percentile of the end-to-end latency of batches since the start."""
+        """A percentile of the end-to-end latency of rows since the start."""
         return self._log.latency_us(fraction)
 
     @property
     def worked(self) -> tuple[float, float] | None:
         """From when to when workers have measured their work, in seconds since 1970; None before their first report."""
-        sums = self._log.sums()
-        return None if sums.began_us is None else (sums.began_us / 1e6, sums.ended_us / 1e6)
+        return self._log.sums().worked
 
     @property
     def prometheus_url(self) -> str | None:

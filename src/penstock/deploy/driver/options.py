@@ -37,7 +37,7 @@ ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
 SCHEDULER = "best"  # where none is named
-THETA_SECONDS = 0.3  # for schedulers that search: a job should start within a second
+THETA_SECONDS = 1.0  # as in the paper; schedulers that search stop sooner where they are done or have stalled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,9 +51,10 @@ _SCHEMA = (
 )
 _TOLD = """
     select Event, `App Name` as name, `Job ID` as job, Properties['spark.sql.execution.id'] as query,
-           `Stage Infos` as stages, `Stage Info`.`Stage ID` as done
+           `Stage Infos` as stages, `Stage Info`.`Stage ID` as done, damaged
     from events
     where Event in ('SparkListenerApplicationStart', 'SparkListenerJobStart', 'SparkListenerStageCompleted')
+      and (damaged is null or {refuse})
 """
 _TASKS = """
     select `Stage ID` as stage, `Task Info`.Index as part, `Task Info`.`Launch Time` as begun,
@@ -64,10 +65,10 @@ _TASKS = """
            coalesce(r.`Remote Bytes Read`, 0) + coalesce(r.`Local Bytes Read`, 0) as bytes_read,
            coalesce(r.`Total Records Read`, 0) as rows_read,
            coalesce(w.`Shuffle Bytes Written`, 0) as bytes_written,
-           coalesce(w.`Shuffle Records Written`, 0) as rows_written
+           coalesce(w.`Shuffle Records Written`, 0) as rows_written, damaged
     from (select *, `Task Metrics` as m, `Task Metrics`.`Shuffle Read Metrics` as r,
                  `Task Metrics`.`Shuffle Write Metrics` as w
-          from events where Event = 'SparkListenerTaskEnd')
+          from events where Event = 'SparkListenerTaskEnd' and (damaged is null or {refuse}))
 """
 # How many tasks ran at once, and for how long any did: a running count over beginnings and ends.
 _BUSY = """
@@ -112,9 +113,10 @@ def _imported(
     try:
         events.createOrReplaceTempView("events")
         _require_whole(events, source, unfinished=unfinished)
-        name, stages = _stages(own, source)
+        refuse = "false" if unfinished else "true"  # damaged events, those with a field of a wrong type among them
+        name, stages = _stages(own.sql(_TOLD.format(refuse=refuse)), source)
         groups, group_of = group_stages(stages)
-        tasks = own.sql(_TASKS).persist()
+        tasks = own.sql(_TASKS.format(refuse=refuse)).persist()
         tasks.createOrReplaceTempView("tasks")
         failed = _require_sound(own, source)
         busy = own.sql(_BUSY).collect()[0]
@@ -131,12 +133,14 @@ def _imported(
 
 
 def _require_whole(events: DataFrame, source: str | Path, *, unfinished: bool) -> None:
-    """InvalidInput where lines are no events."""
+    """InvalidInput where lines are no events. Spark looks only into fields that are asked for: these are not all."""
     bad = events.select("Event", "damaged").where("damaged is not null or Event is null").limit(2).collect()
     if len(bad) > (1 if unfinished else 0):
-        shown = (bad[0].damaged or "an object without an Event")[:80]
-        msg = f"{source} is not a Spark event log, or it is damaged: a line is {shown!r}"
-        raise InvalidInput(msg)
+        raise _damaged(source, bad[0].damaged or "an object without an Event")
+
+
+def _damaged(source: str | Path, line: str) -> InvalidInput:
+    return InvalidInput(f"{source} is not a Spark event log, or it is damaged: a line is {line[:80]!r}")
 
 
 def _require_sound(spark: SparkSession, source: str | Path) -> int:
@@ -145,17 +149,22 @@ def _require_sound(spark: SparkSession, source: str | Path) -> int:
     wrong = " or ".join([*(f"{figure} < 0" for figure in figures), "ended < begun"])
     wrong += "".join(f" or {column} is null" for column in ("stage", "part", "begun", "ended", "good"))
     found = spark.sql(
-        f"select count_if(not good) as failed, min(if({wrong}, to_json(struct(*)), null)) as wrong from tasks"  # noqa: S608
+        f"select count_if(not good) as failed, min(if({wrong}, to_json(struct(*)), null)) as wrong,"  # noqa: S608
+        " min(damaged) as damaged from tasks"
     ).collect()[0]
+    if found.damaged is not None:
+        raise _damaged(source, found.damaged)
     if found.wrong is not None:
         msg = f"{source} has a task with a time or figure that cannot be: {found.wrong[:300]}"
         raise InvalidInput(msg)
     return int(found.failed)
 
 
-def _stages(spark: SparkSession, source: str | Path) -> tuple[str, list[Stage]]:
+def _stages(events: DataFrame, source: str | Path) -> tuple[str, list[Stage]]:
     """The application's name and the stages that jobs list, each once, in the job that listed it first."""
-    told = spark.sql(_TOLD).limit(EVENTS_MAX + 1).collect()
+    told = events.limit(EVENTS_MAX + 1).collect()
+    if bad := [row.damaged for row in told if row.damaged is not None]:
+        raise _damaged(source, bad[0])
     if len(told) > EVENTS_MAX:
         msg = f"{source} tells of more than {EVENTS_MAX} jobs and stages; import a part of it"
         raise InvalidInput(msg)

@@ -17,6 +17,7 @@ from typing import cast, get_args
 
 import pyarrow as pa
 
+from penstock.errors import InvalidInput
 from penstock.model.costs import Distance
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.run.engine.meters import ADDED
@@ -173,9 +174,25 @@ class Sums:
         """How much time the rows cover."""
         return max(1, self.ended_us - (self.began_us or 0)) / 1e6
 
+    @property
+    def worked(self) -> tuple[float, float] | None:
+        """From when to when the rows reach, in seconds since 1970; None where there are none."""
+        return None if self.began_us is None else (self.began_us / 1e6, self.ended_us / 1e6)
+
     def profile(self, *, busy: bool = False) -> Profile:
         """What the job has measured; `busy`: while rows moved."""
         return profile_of(self.busy_loads if busy else self.loads, self.edges, self.seconds, busy=busy)
+
+
+def require_measured(profile: Profile, tasks: Iterable[str], name: str, interval_s: float) -> None:
+    """Refuse a profile of a job in which one of its tasks is missing: it is too early."""
+    missing = sorted(set(tasks) - set(profile.tasks))
+    if missing or not profile.tasks:
+        msg = (
+            f"job {name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again after "
+            f"its metric interval of {interval_s:g} s"
+        )
+        raise InvalidInput(msg)
 
 
 def sums_of(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Sums:

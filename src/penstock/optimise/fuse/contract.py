@@ -8,9 +8,8 @@ paper 004, section 3.2: U is the utilisation of the fullest node with streams co
 stream part over all workers (each cut stream counts at both ends). U must stay at or below 1.
 
 What a stream costs in CPU at each end is its rate times `stream_cost`, one figure for all streams or one for each;
-by default what streams really cost (`usual_stream_cost`, docs/decisions/0036-cost-of-streams.md). The default f is
-`balance * U + (1 - balance) * C / C of no fusion`; `balance` 0 asks for the least cut alone, the basic problem's
-objective. The paper leaves weights and threshold to its user: docs/decisions/0039-fused-jobs-and-tune.md.
+by default what streams really cost (decision 36). The default f is `balance * U + (1 - balance) * C / C of no fusion`;
+`balance` 0 asks for the least cut alone. The paper leaves weights and threshold to its user: decision 39.
 """
 
 from __future__ import annotations

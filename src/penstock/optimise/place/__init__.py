@@ -60,7 +60,7 @@ SCHEDULERS: dict[str, Scheduler] = {
             "ours: starts from what the others find and goes on",
             "penstock.optimise.place.best",
             _ALL,
-            settings=("effort", "effort_follows_theta"),
+            settings=("effort", "effort_follows_theta", "rounds", "prove", "goal"),
         ),
     )
 }

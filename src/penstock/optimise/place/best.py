@@ -1,24 +1,38 @@
 """`best`: Penstock's own scheduler, never dearer than another on the same input and feasible whenever one of them is.
 
-Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others; under
-constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds "never dearer". The search knows nodes
-and not their workers: where the slots of a node cannot take what it put there, `seatable` goes on.
+Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others, and
+goes on in rounds and with exact's proof until the bound is met, the time is over or it has stalled
+(`search/lasting.py`); under constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds it. Where
+the slots of a node cannot take what it put there, `seatable` goes on. With the setting goal=throughput, as in jobs,
+that plan is one start of another search (`search/throughput.py`).
 
-Iterations are fixed by size, effort and theta and not by the clock; theta caps. So the same seed and effort give the
-same plan unless the cap cut a search short, and a larger theta may also buy more iterations. Measurements and what was
-rejected: docs/decisions/0004-best-placement.md.
+Measurements and what was rejected: docs/decisions/0004-best-placement.md and 0040-best-uses-its-time.md.
 """
 
 from __future__ import annotations
 
-from penstock.optimise.contract import Options, Placement, Problem
+from dataclasses import replace
+
+from penstock.errors import InvalidInput
+from penstock.optimise.contract import BYTES, GOALS, Options, Placement, Problem
 from penstock.optimise.place import constrained
-from penstock.optimise.search import annealed
+from penstock.optimise.search import annealed, lasting, throughput
 from penstock.optimise.search.seatable import seatable
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
-    """The cheapest feasible placement found, with workers."""
+    """The best feasible placement found: by bytes between nodes or, where throughput is the goal, by pressure."""
+    goal = options.settings.get("goal", BYTES)
+    if goal not in GOALS:
+        raise InvalidInput.unknown_name(kind="goal", name=str(goal), known=GOALS)
+    if goal == BYTES:
+        return _fewest_bytes(problem, options)
+    theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
+    half = replace(options, theta=0.5 * theta)
+    return throughput.find(problem, half, _fewest_bytes(problem, half))
+
+
+def _fewest_bytes(problem: Problem, options: Options) -> Placement:
     if problem.constraints:
         return constrained.schedule(problem, options)
-    return seatable(problem, options, annealed.find(problem, options))
+    return seatable(problem, options, lasting.find(problem, options))

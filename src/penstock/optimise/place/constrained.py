@@ -40,7 +40,8 @@ PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact prov
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
 SEARCH_THETA = 5.0
 NEGLIGIBLE = 1e-12  # of the smallest capacity: what streams may take where they must be counted and cost nothing
-FUSION_THETA_MIN = 1.0  # below, the fusion methods would take longer than was asked for: they have their own thetas
+# Below, as in jobs, the fusion methods would take longer than was asked for: they have their own thetas.
+FUSION_THETA_MIN = 2.0
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
@@ -70,8 +71,8 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     graph = site_graph(problem, rules, stream_cost)
     theta = SEARCH_THETA if options.theta is None else options.theta
     # A "worker" of this case is a node, which has more than one thread.
-    options_of_case = FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost)
-    case = Case(_nodes_alone(problem), options_of_case, given=graph)
+    asked = FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost)
+    case = Case(_nodes_alone(problem), asked, given=graph)
     plain, brief = Problem(problem.graph, problem.cluster), replace(options, theta=theta, settings={})
     found = annealed.others(plain, options, theta)
     with suppress(UserError):

@@ -19,7 +19,7 @@ from penstock.optimise.search import annealed
 from penstock.optimise.search.seatable import seatable
 
 THETA_DEFAULT = 60.0
-WARM_TASKS_MIN = 65  # from here on the annealed search finds better plans than short annealing
+WARM_TASKS_MIN = 40  # from here on the annealed search finds better plans than short annealing
 WARM_SHARE = 0.3  # of theta
 WARM_SECONDS = 0.3  # the annealed search answers no sooner, and not before it has seen
 WARM_TASKS_PER_SECOND = 2_000

@@ -78,24 +78,24 @@ def find(problem: Problem, options: Options) -> Placement:
     deadline = Deadline.after(theta - finish)
     search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
-        return _finished(search, [alone], options)
+        return finished(search, [alone], options)
     model = _class_model(problem)
     if model is not None and len(model.kept) <= QUICK_PROOF_CONFIGURATIONS:
         proof, bound = _proof(problem, model, math.inf, Deadline.after(QUICK_PROOF_SHARE * theta))
-        if proof and is_feasible(problem, proof[0]) and _is_proved(problem, node_cost(problem, proof[0]), bound):
-            return _finished(search, proof, options, bound)
+        if proof and is_feasible(problem, proof[0]) and is_proved(problem, node_cost(problem, proof[0]), bound):
+            return finished(search, proof, options, bound)
     found = _searched(search, options, theta)
     if model is None:
-        return _finished(search, found, options)
+        return finished(search, found, options)
     known = min((node_cost(problem, node) for node in found if is_feasible(problem, node)), default=math.inf)
     proof, bound = _proof(problem, model, known, Deadline.after(PROOF_SHARE * theta))
-    return _finished(search, [*found, *proof], options, bound)
+    return finished(search, [*found, *proof], options, bound)
 
 
 def _searched(search: Search, options: Options, theta: float) -> list[Ints]:
     """Starts and what the native search made of them. Beyond small sizes the search makes its own starts."""
     if search.problem.task_count > EVOLVE_TASKS_MAX:
-        found = [*others(search.problem, options, theta), _by_multilevel(search)]
+        found = [*others(search.problem, options, theta), by_multilevel(search)]
         if any(is_feasible(search.problem, node) for node in found):
             return found
     starts = feasible_starts(search, options, theta) or [_last_resort(search)]
@@ -104,12 +104,17 @@ def _searched(search: Search, options: Options, theta: float) -> list[Ints]:
 
 def _effort(problem: Problem, options: Options, theta: float) -> float:
     """Iterations in units of the usual ones: a setting, and more for a larger theta where much is left to find."""
+    follows = options.settings.get("effort_follows_theta", True) and problem.task_count > EVOLVE_TASKS_MAX
+    return asked_effort(options) * (max(1.0, theta) if follows else 1.0)
+
+
+def asked_effort(options: Options) -> float:
+    """The setting `effort`, 1 unless it is given."""
     effort = options.settings.get("effort", 1.0)
     if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 < effort <= 1e6:
         msg = f"setting effort is {effort!r}; it must be a number above 0 and at most 1e6"
         raise InvalidInput(msg)
-    follows = options.settings.get("effort_follows_theta", True) and problem.task_count > EVOLVE_TASKS_MAX
-    return float(effort) * (max(1.0, theta) if follows else 1.0)
+    return float(effort)
 
 
 def native(problem: Problem) -> _core.Network:
@@ -141,14 +146,22 @@ def feasible_starts(search: Search, options: Options, theta: float) -> list[Ints
 
     The most different ones come first, because the search takes a limited number.
     """
+    found = [*_own_guesses(search), *others(search.problem, options, theta)]
+    starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
+    return starts or _tight_starts(search, found)
+
+
+def own_starts(search: Search) -> list[Ints]:
+    """The same without the other schedulers, so that searches from two seeds share nothing; perhaps none."""
+    return [start for guess in _own_guesses(search) if (start := _repaired(search, guess, 1)) is not None]
+
+
+def _own_guesses(search: Search) -> list[Ints]:
     problem, orders = search.problem, node_orders(search)
     found: list[Ints] = []
     if problem.task_count <= EVOLVE_TASKS_MAX:
         found += [by_metis(problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
-    found += [search.network.grow(order, 0) for order in orders]
-    found += others(problem, options, theta)
-    starts = [start for guess in found if (start := _repaired(search, guess, 1)) is not None]
-    return starts or _tight_starts(search, found)
+    return [*found, *(search.network.grow(order, 0) for order in orders)]
 
 
 def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
@@ -282,7 +295,7 @@ def breeding(tasks: int, effort: float) -> tuple[int, int, int, int, int]:
     return int(10 * wider), children + 6, 200, 300, 40
 
 
-def _by_multilevel(search: Search) -> Ints:
+def by_multilevel(search: Search) -> Ints:
     """Multilevel placements, two at a time, crossed with each other; how many follows from size, effort and theta."""
     n = search.problem.task_count
     scale = search.effort * 10_000 / n
@@ -304,7 +317,7 @@ def _by_multilevel(search: Search) -> Ints:
     return search.network.evolve(starts, *crossed, search.seed, search.deadline.remaining)
 
 
-def _finished(search: Search, candidates: list[Ints], options: Options, bound: float = 0.0) -> Placement:
+def finished(search: Search, candidates: list[Ints], options: Options, bound: float = 0.0) -> Placement:
     """The cheapest feasible candidate; among equals the one with least traffic between workers, then fewest nodes."""
     problem = search.problem
     feasible = [node for node in candidates if is_feasible(problem, node)]
@@ -314,11 +327,11 @@ def _finished(search: Search, candidates: list[Ints], options: Options, bound: f
     split = [(node, split_workers(search, node, options)) for node in tied]
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
     bound = min(bound, least)
-    proved = _is_proved(problem, least, bound)
+    proved = is_proved(problem, least, bound)
     return Placement(node, worker, bound, proved, _slot_notes(problem, node, options))
 
 
-def _is_proved(problem: Problem, cost: float, bound: float) -> bool:
+def is_proved(problem: Problem, cost: float, bound: float) -> bool:
     """Whether the bound leaves no room for a cheaper plan."""
     varying = Varying(problem)
     return bound >= cost - varying.tolerance(cost - varying.fixed)

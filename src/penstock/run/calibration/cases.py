@@ -19,6 +19,7 @@ from penstock.model.costs import EndCost
 
 Floats = NDArray[np.float64]
 
+NOTHING, READING = "nothing", "reading"  # in place of a distance: the source is alone, and reads its batches or not
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 LONG_ROW, SHORT_ROW = 1_024, 16
 ROWS_MAX = 4_096  # as sources make them

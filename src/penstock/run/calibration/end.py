@@ -3,8 +3,9 @@
     python -P -m penstock.run.calibration.end     a line of JSON for each case on stdin, and one answer on stdout
 
 The worker is the real one, with its loop, its machine, its meters and its links, so what is measured is what a job
-pays. A source emits the same batch over and over, and a task takes it and does nothing. CPU is that of the process
-from the moment at which the task is opened, when the workers have met, until it is closed.
+pays. A source emits like batches over and over, and a task takes it and does nothing. CPU is that of the process
+from the moment at which the task is opened, when the workers have met, until it is closed. What arrives is read once,
+because the first reader of what another core has written pays for that.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import TypedDict
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.model.costs import DISTANCES
+from penstock.run.calibration.cases import READING
 from penstock.run.contract import ENDED, Outputs, Polled, SourceTask, Task, TaskContext
 from penstock.run.dataflow import FORWARD, Dataflow, Grouping, Input, OperatorSpec
 from penstock.run.engine.worker import Deployment, Worker
@@ -26,6 +31,8 @@ from penstock.run.transport.links import WorkerPlace
 from penstock.run.transport.socket import listen
 
 HOST = "127.0.0.1"
+LINE_BYTES = 64
+DIFFERENT = 8  # batches that take turns
 GAP_US = 100  # between two batches: a stream that keeps up finds its receiver at rest and has to wake it
 SOURCE, TAKER = "source/0", "taker/0"
 
@@ -52,10 +59,10 @@ class Clock:
 
 
 class Repeating(SourceTask):
-    """Emits one batch so many times."""
+    """Emits so many batches, a few different ones by turns: none of a job's is still in the nearest cache."""
 
-    def __init__(self, batch: pa.RecordBatch, count: int, clock: Clock) -> None:
-        self._batch, self._left, self._clock = batch, count, clock
+    def __init__(self, batches: Sequence[pa.RecordBatch], count: int, clock: Clock, *, reads: bool) -> None:
+        self._batches, self._left, self._clock, self._reads = batches, count, clock, reads
 
     def open(self, context: TaskContext) -> None:
         """Begin to count CPU."""
@@ -64,7 +71,10 @@ class Repeating(SourceTask):
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """One batch."""
-        out.emit(self._batch)
+        batch = self._batches[self._left % len(self._batches)]
+        if self._reads:
+            read(batch)
+        out.emit(batch)
         self._left -= 1
         return Polled(wait_until_us=now_us + GAP_US) if self._left else ENDED
 
@@ -74,7 +84,7 @@ class Repeating(SourceTask):
 
 
 class Taking(Task):
-    """Takes batches and does nothing."""
+    """Reads batches and does nothing more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -85,11 +95,20 @@ class Taking(Task):
         self._clock.open()
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
-        """Nothing."""
+        """Read it."""
+        read(batch)
 
     def close(self) -> None:
         """Count no more CPU."""
         self._clock.close()
+
+
+def read(batch: pa.RecordBatch) -> None:
+    """Look at each cache line of the batch."""
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None:
+                np.frombuffer(buffer, np.uint8)[::LINE_BYTES].max(initial=0)
 
 
 def batch_of(size: int, rows: int) -> pa.RecordBatch:
@@ -98,10 +117,14 @@ def batch_of(size: int, rows: int) -> pa.RecordBatch:
     return pa.record_batch({"number": pa.array(range(rows), pa.int64()), "text": pa.array([text] * rows)})
 
 
-def flow_of(batch: pa.RecordBatch, count: int, clock: Clock, *, taken: bool) -> Dataflow:
+def flow_of(batches: Sequence[pa.RecordBatch], count: int, clock: Clock, *, taken: bool, reads: bool) -> Dataflow:
     """A source, and a task that takes what it emits."""
     source = OperatorSpec(
-        "source", "source", lambda: Repeating(batch, count, clock), outputs={"out": batch.schema}, role="source"
+        "source",
+        "source",
+        lambda: Repeating(batches, count, clock, reads=reads),
+        outputs={"out": batches[0].schema},
+        role="source",
     )
     read = Input("source", grouping=Grouping(FORWARD))
     taker = OperatorSpec("taker", "taker", lambda: Taking(clock), inputs=(read,))
@@ -114,7 +137,7 @@ class Asked(TypedDict):
     size: int
     rows: int
     batches: int
-    distance: str  # nothing, call, ring or socket; nothing: nobody takes what the source emits
+    distance: str  # call, ring or socket; or the source is alone, READING each batch or not (NOTHING)
 
 
 class Told(TypedDict):
@@ -127,8 +150,9 @@ class Told(TypedDict):
 
 def run_case(asked: Asked, told: Told, listener: socket.socket) -> float:
     """One worker's part of a case; the CPU seconds that it took."""
-    clock, taken = Clock(), asked["distance"] != "nothing"
-    flow = flow_of(batch_of(asked["size"], asked["rows"]), asked["batches"], clock, taken=taken)
+    clock, taken = Clock(), asked["distance"] in DISTANCES
+    batches = [batch_of(asked["size"], asked["rows"]) for _ in range(DIFFERENT)]
+    flow = flow_of(batches, asked["batches"], clock, taken=taken, reads=asked["distance"] == READING)
     worker_of = {SOURCE: 0, **({TAKER: len(told["ports"]) - 1} if taken else {})}
     here = own_identity()
     places = tuple(WorkerPlace(w, "here", HOST, port, here) for w, port in enumerate(told["ports"]))

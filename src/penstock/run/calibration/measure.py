@@ -1,10 +1,10 @@
 """`measure_costs`: two processes run every case at every distance, and the costs of streams are fitted to their CPU.
 
-A source that nobody reads is measured beside the distances, so that making a batch does not count as sending it. Cases
-and distances take turns, and each has the median of its repeats, so that a moment in which the machine is busy skews
-none of them. No repeat but the first begins when the time is over. CPU is counted and not time on a clock, so other
-work on the machine matters little. The two nodes of a socket are one machine here: what a network card costs is not in
-these figures.
+A source alone is measured beside the distances, so that making a batch does not count as sending it, and one that reads
+its own batches, so that reading counts for what it costs more at the other end. Cases and distances take turns, and
+each has the median of its repeats, so that a moment in which the machine is busy skews none of them. No repeat but the
+first begins when the time is over. CPU is counted and not time on a clock, so other work on the machine matters little.
+The two nodes of a socket are one machine here: what a network card costs is not in these figures.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.model.costs import DISTANCES, Distance, DistanceCost, EndCost, StreamCosts
-from penstock.run.calibration.cases import Case, cases, fitted
+from penstock.run.calibration.cases import NOTHING, READING, Case, cases, fitted
 from penstock.run.calibration.process import CalibrationFailed, EndProcess
 
 SECONDS = 13.0
 REPEATS = 5
 APART: tuple[Distance, ...] = ("ring", "socket")
-NOTHING = "nothing"  # in place of a distance: nobody reads
 
 Progress = Callable[[int, int, str], None]
 Samples = Mapping[Case, Sequence[float]]  # CPU seconds of one batch, in each repeat
@@ -79,9 +78,9 @@ def asked(ends: Sequence[EndProcess], case: Case, way: str) -> tuple[float, floa
 
 def taking_turns(ask: Ask, chosen: Sequence[Case], progress: Progress, clock: Callable[[], float]) -> Calibration:
     """Ask for every case at every distance, again and again while there is time, and conclude."""
-    turns: list[tuple[Case, str]] = [(case, way) for case in chosen for way in APART]
-    turns += [(case, way) for case in chosen[::3] for way in (NOTHING, "call")]  # neither looks at the batch's size
-    send: dict[str, dict[Case, list[float]]] = {way: {} for way in (NOTHING, *DISTANCES)}
+    turns: list[tuple[Case, str]] = [(case, way) for case in chosen for way in (*APART, READING)]
+    turns += [(case, way) for case in chosen[::3] for way in (NOTHING, "call")]  # neither depends on the batch's size
+    send: dict[str, dict[Case, list[float]]] = {way: {} for way in (NOTHING, READING, *DISTANCES)}
     receive: dict[str, dict[Case, list[float]]] = {way: {} for way in DISTANCES}
     no_ring, until = "", clock() + SECONDS
     for done, (case, way) in enumerate(turns * REPEATS):
@@ -101,15 +100,20 @@ def taking_turns(ask: Ask, chosen: Sequence[Case], progress: Progress, clock: Ca
 
 
 def concluded(send: Mapping[str, Samples], receive: Mapping[str, Samples], no_ring: str = "") -> Calibration:
-    """Sending is what comes on top of a source that nobody reads; a call costs every batch the same at both ends."""
+    """Sending is what comes on top of a source alone; a call costs every batch the same at both ends."""
     alone = statistics.median(cpu for repeats in send[NOTHING].values() for cpu in repeats)
+    with_reading = {case: statistics.median(repeats) for case, repeats in send[READING].items()}
 
-    def beyond(samples: Samples, share: float = 1.0) -> Samples:
-        return {case: [(cpu - alone) * share for cpu in repeats] for case, repeats in samples.items()}
+    def sent(way: Distance) -> Samples:
+        return {case: [cpu - alone for cpu in repeats] for case, repeats in send[way].items()}
 
-    half = beyond(send["call"], 0.5)
-    sending: dict[Distance, Samples] = {"call": half, "ring": beyond(send["ring"]), "socket": beyond(send["socket"])}
-    receiving: dict[Distance, Samples] = {"call": half, "ring": receive["ring"], "socket": receive["socket"]}
+    def received(way: Distance) -> Samples:
+        """Beyond what reading the same batch costs where it was made."""
+        return {case: [cpu - with_reading[case] + alone for cpu in r] for case, r in receive[way].items()}
+
+    half = {case: [(cpu - with_reading[case]) / 2 for cpu in repeats] for case, repeats in send["call"].items()}
+    sending: dict[Distance, Samples] = {"call": half, "ring": sent("ring"), "socket": sent("socket")}
+    receiving: dict[Distance, Samples] = {"call": half, "ring": received("ring"), "socket": received("socket")}
     notes: tuple[str, ...] = ()
     if no_ring:
         sending["ring"], receiving["ring"] = sending["socket"], receiving["socket"]

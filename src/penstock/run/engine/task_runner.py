@@ -109,12 +109,18 @@ class TaskRunner:
     def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
         spec = self._built.specs[t]
         if spec.region is not None and spec.region.role == "splitter":
-            return SplitterOutputs(self, t, streams, self._machine, self._clock)
+            return SplitterOutputs(self, t, streams, self._machine, self._clock, self._transport_ns)
         if spec.region is not None and spec.region.role == "replica" and spec.region.ordered:
             return SliceOutputs(self, t, streams)
         if spec.role == "source":
             return SourceOutputs(self, t, streams, spec.idle_us)
         return TaskOutputs(self, t, streams)
+
+    def _transport_ns(self, edges: Sequence[int]) -> list[int]:
+        """For how long the transport under each edge has taken nothing more; edges to one worker share it."""
+        ports = self._links.statistics()
+        peers = [self._share.peer_of.get(edge) for edge in edges]
+        return [ports[peer][1].blocked_ns if peer is not None and peer in ports else 0 for peer in peers]
 
     # -- what tasks emit ---------------------------------------------------------------------------------------------
 

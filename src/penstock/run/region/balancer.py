@@ -15,7 +15,7 @@ from penstock.run.region.blocking_rate import SMOOTHING, BlockingRate
 from penstock.run.region.clustering import CLUSTER_FROM, NEAR, clusters_of, distances
 from penstock.run.region.contract import UNITS, Decision, Routing, Sample, Weights, even_weights
 from penstock.run.region.minimax import Floats, allocate, around
-from penstock.run.region.rate_function import DECAY, POINT_SMOOTHING, RateFunction, pooled
+from penstock.run.region.rate_function import DECAY, KNEE, POINT_SMOOTHING, RateFunction, pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class BalancerSettings:
     rate_smoothing: float = SMOOTHING
     point_smoothing: float = POINT_SMOOTHING
     step_max: int = UNITS  # how far a weight may move in one decision; the paper's own runs jump from a third to 0
+    rise_max: int = UNITS  # how far it may rise; it falls as far as it must
+    least: int = 0  # no weight is below; a connection with weight 0 teaches nothing
     cluster_from: int = CLUSTER_FROM
     near: float = NEAR
 
@@ -53,7 +55,9 @@ class Balancer:
         rates = self._rate.observe(sample.time_s, sample.replicas, sample.blocked_s)
         for replica, rate in zip(sample.replicas, rates, strict=True):
             function, weight = self._functions[replica], self._weights[replica]
-            function.observe(weight, rate)
+            part = heard(rate, sum(rates))
+            if part > KNEE:
+                function.observe(weight, rate, part)
             if self._settings.decay > 0:
                 function.decay(weight, self._settings.decay)
         functions, clusters = self._clustered(sample.replicas)
@@ -69,6 +73,10 @@ class Balancer:
         """Every replica's own function, for plots."""
         return {replica: function.values() for replica, function in self._functions.items()}
 
+    def counts(self) -> dict[int, dict[int, float]]:
+        """Behind every replica's points, by weight: how many samples are in them."""
+        return {replica: dict(function.counts) for replica, function in self._functions.items()}
+
     def _follow_members(self, replicas: Sequence[int]) -> None:
         """New replicas start without weight and with what the others know; replicas that have gone are forgotten.
 
@@ -81,12 +89,14 @@ class Balancer:
         }
         self._weights = {r: self._weights.get(r, 0) for r in replicas}
 
-    def _bounds(self, current: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
-        step = self._settings.step_max
+    def _bounds(self, current: Sequence[int]) -> tuple[list[int], list[int] | None]:
+        settings, least = self._settings, min(self._settings.least, UNITS // len(current))
         # When replicas have left, the others must be able to take over all of their weight at once.
-        if step >= UNITS or sum(current) != UNITS:
-            return None, None
-        return around(current, step)
+        if sum(current) != UNITS:
+            return [least] * len(current), None
+        low, _ = around(current, settings.step_max)
+        _, high = around(current, min(settings.step_max, settings.rise_max))
+        return [max(least, w) for w in low], [max(least, w) for w in high]
 
     def _clustered(self, replicas: Sequence[int]) -> tuple[list[Floats], tuple[int, ...]]:
         own = [self._functions[replica] for replica in replicas]
@@ -96,3 +106,15 @@ class Balancer:
         clusters = clusters_of(distances(values), self._settings.near)
         shared = {c: pooled([f for f, of in zip(own, clusters, strict=True) if of == c]) for c in set(clusters)}
         return [shared[c] for c in clusters], clusters
+
+
+def heard(rate: float, together: float) -> float:
+    """The part of an interval in which a connection could be heard, given all connections' blocking together.
+
+    One that blocked was. One that was silent was only while the splitter did not wait for another: behind a draft
+    leader that takes all of the time, silence says nothing (paper, 4.2).
+
+    >>> heard(0.75, 0.75), heard(0.0, 0.75), heard(0.0, 1.0)
+    (1.0, 0.25, 0.0)
+    """
+    return 1.0 if rate > KNEE else min(1.0, max(0.0, 1.0 - (together - rate)))

@@ -11,6 +11,11 @@ is the clock of the samples: it stands still while there is nothing to send, bec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+# Whom a wait of the splitter is charged to: the replica that the merger waits for, or, as in the paper, the connection
+# that takes nothing more (docs/decisions/0042-blocking-as-published.md).
+Charged = Literal["laggard", "connection"]
 
 SMOOTHING = 0.5  # weight of the newest difference
 
@@ -56,6 +61,34 @@ class BlockingRate:
     def forget(self, replica: int) -> None:
         """Start the replica's mean afresh with the next difference: its weight has moved."""
         self._smoothed.pop(replica, None)
+
+
+class ConnectionWaits:
+    """Blocking of connections as published, where a send can wait in two places: for credit, or for the transport.
+
+    Data that the transport does not take fills the window soon, so both meters see one wait, from different moments
+    on. In every interval the longer of the two counts; their sum would count it twice.
+
+    >>> waits = ConnectionWaits(2)
+    >>> waits.read((0.25, 0.5), (0.5, 0.0))
+    (0.5, 0.5)
+    >>> waits.read((1.0, 0.5), (0.75, 0.0))
+    (1.25, 0.5)
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._before = [(0.0, 0.0)] * replicas
+        self._total_s = [0.0] * replicas
+
+    def read(self, credit_s: Sequence[float], transport_s: Sequence[float]) -> tuple[float, ...]:
+        """Cumulative seconds of each replica, from the cumulative seconds of both meters."""
+        now = list(zip(credit_s, transport_s, strict=True))
+        for replica, ((credit, transport), (credit_then, transport_then)) in enumerate(
+            zip(now, self._before, strict=True)
+        ):
+            self._total_s[replica] += max(0.0, credit - credit_then, transport - transport_then)
+        self._before = now
+        return tuple(self._total_s)
 
 
 class ObservedTime:

@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.run.region.contract import UNITS
-from penstock.run.region.rate_function import DELTA
+from penstock.run.region.rate_function import DELTA, KNEE
 
 Floats = npt.NDArray[np.float64]
 
 CLUSTER_FROM = 32  # connections; with fewer each has data enough of its own (paper, 6.6)
 NEAR = math.log(2.0)  # functions within a factor of two are alike
 ALPHA = math.log(UNITS) / abs(math.log(UNITS * DELTA))
-KNEE = UNITS * DELTA  # blocking below this means none
 
 
 def features(function: Floats) -> tuple[float, float, float]:

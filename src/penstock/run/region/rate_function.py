@@ -4,10 +4,10 @@ Three steps, as printed: new data is smoothed into the raw points; the raw point
 by monotone regression (pool adjacent violators); the rest of the domain is filled by straight lines. (0, 0) is assumed.
 
 Where the paper is silent, the reading that reproduces its figures was taken (docs/decisions/0016-balance.md): an
-interval without blocking is data, 0 at the current weight; a point counts for as many samples as are in it, and decay
-takes from both; beyond the last point the last line goes on. Delta (section 5.3) is the least rise of the function from
-one unit to the next: it makes alpha = log R / |log(R delta)| put weights and rates on one scale, and it spreads weight
-evenly among connections of which nothing is known.
+interval without blocking is data as far as the splitter was free to block; a point counts for the samples that are in
+it, and decay takes from both; beyond the last point the last line goes on. Delta (section 5.3) is the least rise of the
+function from one unit to the next: it makes alpha = log R / |log(R delta)| put weights and rates on one scale, and it
+spreads weight evenly among connections of which nothing is known.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from penstock.run.region.contract import UNITS
 Floats = npt.NDArray[np.float64]
 
 DELTA = 1e-6  # least rise per unit; R * DELTA = 0.1 % is the smallest blocking that means anything
+KNEE = UNITS * DELTA  # blocking below this means none
 POINT_SMOOTHING = 0.5  # weight of the newest value in a raw point
 DECAY = 0.10  # paper, 5.4: what every iteration takes from the function beyond the current weight
 COUNT_MAX = 10.0  # samples that a point can stand for: enough to be steady, few enough to be overruled
@@ -51,14 +52,14 @@ class RateFunction:
         function.counts = {weight: min(1.0, count) for weight, count in counts.items()}
         return function
 
-    def observe(self, weight: int, rate: float) -> None:
-        """Blocking seen at a weight; at weight 0 nothing can be learnt."""
+    def observe(self, weight: int, rate: float, part: float = 1.0) -> None:
+        """Blocking seen at a weight in a part of a sample; at weight 0 nothing can be learnt."""
         if weight > 0:
             if weight > self._last():
                 self.trust = 1.0  # the line beyond is a new one
             before = self.points.get(weight)
-            self.points[weight] = rate if before is None else before + self._smoothing * (rate - before)
-            self.counts[weight] = min(COUNT_MAX, self.counts.get(weight, 0.0) + 1.0)
+            self.points[weight] = rate if before is None else before + part * self._smoothing * (rate - before)
+            self.counts[weight] = min(COUNT_MAX, self.counts.get(weight, 0.0) + part)
 
     def decay(self, weight: int, share: float = DECAY) -> None:
         """Lower the function at every weight beyond the current one (paper, 5.4).

@@ -2,7 +2,8 @@
 
 The splitter cuts while it sends: a slice is cut when the one before it has gone, so new weights count at once, and it
 waits for the connection of that slice alone. With every credit that comes it asks again which replica the wait is
-charged to: the laggard in an ordered region, the full connection in an unordered one (docs/decisions/0016-balance.md).
+charged to: the laggard in an ordered region, the full connection in an unordered one and wherever `blocking` says so
+(docs/decisions/0016-balance.md, 0042-blocking-as-published.md).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.run.contract import MAIN, Outputs, Task, TaskContext
 from penstock.run.engine.outputs import Carrier, OutStream, Packet, TaskOutputs
-from penstock.run.region.blocking_rate import BlockingMeter, ObservedTime
+from penstock.run.region.blocking_rate import BlockingMeter, Charged, ConnectionWaits, ObservedTime
 from penstock.run.region.contract import Decision, Policy
 from penstock.run.region.lengths import SliceLengths
 from penstock.run.region.membership import Membership, Meters
@@ -47,12 +48,13 @@ class SplitterSettings:
     sample_s: float = 1.0
     slice_rows: int | None = None  # None: as the throughput allows
     active: int | None = None  # how many of the replicas take part at first; None: all
+    blocking: Charged = "laggard"  # whom a wait is charged to; in an unordered region nobody is late
 
 
 class SplitterOutputs(TaskOutputs):
     """A splitter's connections, by replica."""
 
-    __slots__ = ("_clock", "_connections", "_edges")
+    __slots__ = ("_clock", "_connections", "_edges", "_transport_ns")
 
     def __init__(
         self,
@@ -61,9 +63,10 @@ class SplitterOutputs(TaskOutputs):
         streams: dict[str, list[OutStream]],
         connections: Connections,
         clock: Callable[[], int],
+        transport_ns: Callable[[Sequence[int]], list[int]],
     ) -> None:
         super().__init__(carrier, task, streams)
-        self._connections, self._clock = connections, clock
+        self._connections, self._clock, self._transport_ns = connections, clock, transport_ns
         self._edges = streams[MAIN][0].edges
 
     def now_us(self) -> int:
@@ -77,6 +80,10 @@ class SplitterOutputs(TaskOutputs):
     def outstanding(self, replica: int) -> int:
         """What a replica has not worked off, as its window counts it."""
         return self._connections.outstanding(self._edges[replica])
+
+    def transport_s(self) -> list[float]:
+        """For how long the transport to each replica's worker has taken nothing more; 0 inside a worker."""
+        return [waited / 1e9 for waited in self._transport_ns(self._edges)]
 
     def send(self, replica: int, sequence: int, batch: pa.RecordBatch) -> int:
         """Send a slice; what its window counts it for."""
@@ -105,6 +112,7 @@ class SplitterTask(Task):
         self._splitter = Splitter(self._members.names, self._policy.routing, settings.slice_rows or 1)
         self._splitter.retarget(self._members.names, self._policy.start(self._members.names))
         self._meter = BlockingMeter()
+        self._waits = ConnectionWaits(settings.replicas) if settings.blocking == "connection" else None
         self._batch: pa.RecordBatch | None = None
         self._start = 0
         self._slice: Slice | None = None
@@ -140,7 +148,7 @@ class SplitterTask(Task):
         outputs = _splitter_outputs(out)
         self._note_credit(outputs, now_us)
         if now_us >= self._sample_at_us:
-            self._sample(now_us)
+            self._sample(outputs, now_us)
         if self._batch is not None:
             self._send(outputs)
 
@@ -203,7 +211,8 @@ class SplitterTask(Task):
         return {replica: self._splitter.worked_off(replica) for replica in self._all}
 
     def _blamed(self, full: int) -> int:
-        laggard = self._splitter.laggard() if self._settings.ordered else None
+        late = self._settings.ordered and self._settings.blocking == "laggard"
+        laggard = self._splitter.laggard() if late else None
         return full if laggard is None else laggard
 
     def _queued(self, out: SplitterOutputs) -> Callable[[int], tuple[float, bool]] | None:
@@ -218,13 +227,13 @@ class SplitterTask(Task):
         now_us = out.now_us()
         if self._observed.begin(now_us):
             self._note_credit(out, now_us)
-            self._members.leave_out(self._read_meters(now_us))
+            self._members.leave_out(self._read_meters(out, now_us))
             self._sample_at_us = now_us + self._interval_us
 
-    def _sample(self, now_us: int) -> None:
+    def _sample(self, out: SplitterOutputs, now_us: int) -> None:
         """Learn from the interval that ends now, unless nothing was to be sent in it."""
         self._sample_at_us = now_us + self._interval_us
-        meters = self._read_meters(now_us)
+        meters = self._read_meters(out, now_us)
         blocked_s = [blocked for blocked, _, _ in meters]
         seen = (sum(self._sent), sum(blocked_s))
         if seen == self._sampled:
@@ -241,8 +250,10 @@ class SplitterTask(Task):
         self._splitter.retarget(decision.replicas, decision.weights)
         self._log(now_us, decision, blocked_s)
 
-    def _read_meters(self, now_us: int) -> list[Meters]:
+    def _read_meters(self, out: SplitterOutputs, now_us: int) -> list[Meters]:
         blocked_s = self._meter.read(self._all, now_us / 1e6)
+        if self._waits is not None:
+            blocked_s = self._waits.read(blocked_s, out.transport_s())
         # What was worked off instead of what was sent: rows that fill a queue say nothing of a replica's speed.
         took_s = [self._splitter.took_us(replica) / 1e6 for replica in self._all]
         return list(zip(blocked_s, map(float, self._worked_off().values()), took_s, strict=True))

@@ -4,14 +4,11 @@
     >>> open_image(write_image(batch), batch.schema).equals(batch)
     True
 
-A frame is a head of 64 bytes, as long as a buffer's alignment, and an image or nothing:
-
+A frame is a head of 64 bytes and an image (core/image/image.hpp, docs/decisions/0015-batch-images.md) or nothing:
     bytes 0-3    body length, a multiple of 64     bytes 8-11   edge (job-wide number of a pair of tasks)
     byte  4      kind                              bytes 12-15  rows
     bytes 5-7    zero                              bytes 16-23  value: origin time, watermark, credit, epoch or slice
     bytes 24-31  when it was given to its transport, ns since 1970 by the sender's clock; 0: not told
-
-An image is what core/image/image.hpp describes; its limits and checks are in docs/decisions/0015-batch-images.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""`penstock bench best`; `measure` has its `BENCH`."""

@@ -1,0 +1,117 @@
+"""Pressure: how busy the busiest part of a plan is. What comes first where a job is to be fast.
+
+A worker is one thread, so a plan is as fast as its most loaded worker, and a node's workers share its cores. Loads are
+relative to what each can do and contain what communication costs at the distance that the plan gives it. Capacities of
+nodes keep a fifth back (`USABLE_SHARE` of jobs, as in the papers); a thread does not, so that fifth is given back here.
+
+Declared loads say how tasks compare and may be wrong for each operator alone. Where nothing was measured, each operator
+is therefore also looked at as if it were the only one that counts, and those pressures are added up: an even spread of
+sources and of keyed tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.model.costs import DISTANCES
+from penstock.model.taskgraph import Floats, Ints, Longs
+from penstock.optimise.communication import CALL, RING, SOCKET, stream_ends
+from penstock.optimise.contract import Problem
+
+USABLE_SHARE = 0.8
+STEP = 1e-3  # relative: pressures that differ by less are equal, and traffic decides
+PRESSURE_NOTE = "goal throughput: "
+SPREAD_CELLS_MAX = 4_000_000  # operators x workers
+
+
+class Price(NamedTuple):
+    """What a plan costs where throughput counts, what matters most first."""
+
+    level: int  # the pressure in steps of STEP
+    spread: float  # pressures of single operators, added up; 0 where loads were measured
+    communication: float  # CPU of all streams
+    between_nodes: float  # bytes
+    between_workers: float
+
+
+@dataclass(frozen=True, eq=False)
+class Pricing:
+    """A problem's arrays as prices need them: `seats` workers on every node, more than any plan uses."""
+
+    problem: Problem
+    seats: int
+    send: Floats  # (distances, edges)
+    receive: Floats
+    thread: Floats  # of every seat
+    cores: Floats  # of every node
+    declared: bool
+
+    @classmethod
+    def of(cls, problem: Problem, seats: int) -> Pricing:
+        """For plans with at most so many workers on a node."""
+        nodes = problem.cluster.nodes
+        ends = [stream_ends(problem.graph, distance) for distance in DISTANCES]
+        cores = np.array([node.capacity for node in nodes]) / USABLE_SHARE
+        thread = [node.capacity if node.worker_capacity is None else node.worker_capacity for node in nodes]
+        operators = len(problem.graph.operators)
+        return cls(
+            problem=problem,
+            seats=seats,
+            send=np.stack([send for send, _ in ends]),
+            receive=np.stack([receive for _, receive in ends]),
+            thread=np.repeat(np.array(thread), seats),
+            cores=cores,
+            declared=not problem.graph.counted and operators * len(nodes) * seats <= SPREAD_CELLS_MAX,
+        )
+
+    def price(self, node: Ints, worker: Ints) -> Price:
+        """What this plan costs."""
+        graph, nodes = self.problem.graph, self.problem.node_count
+        a, b = graph.source, graph.target
+        seat = node.astype(np.int64) * self.seats + worker
+        apart = np.where(seat[a] == seat[b], CALL, np.where(node[a] == node[b], RING, SOCKET))
+        edges = np.arange(len(a))
+        sending, receiving = self.send[apart, edges], self.receive[apart, edges]
+        count = nodes * self.seats
+        load = np.bincount(seat, graph.load, minlength=count).astype(np.float64)
+        load += np.bincount(seat[a], sending, minlength=count) + np.bincount(seat[b], receiving, minlength=count)
+        return Price(
+            level=_level(self._pressure(load)),
+            spread=round(self._spread(seat, count), 9) if self.declared else 0.0,
+            communication=round(float(sending.sum() + receiving.sum()), 12),
+            between_nodes=float(graph.rate[apart == SOCKET].sum()),
+            between_workers=float(graph.rate[apart == RING].sum()),
+        )
+
+    def pressure(self, node: Ints, worker: Ints) -> float:
+        """Load of the most loaded worker or node, relative to what it can do."""
+        return float((1 + STEP) ** self.price(node, worker).level) if len(node) else 0.0
+
+    def least(self) -> float:
+        """A bound: all tasks' own work over all there is, and the heaviest task on the fastest thread."""
+        load = self.problem.graph.load
+        offered = np.minimum(self.cores, self.thread.reshape(-1, self.seats).sum(axis=1)).sum()
+        return max(float(load.sum() / offered), float(load.max() / self.thread.max()))
+
+    def least_level(self) -> int:
+        """The bound as a level."""
+        return _level(self.least())
+
+    def _pressure(self, load: Floats) -> float:
+        on_node = load.reshape(-1, self.seats).sum(axis=1) / self.cores
+        return max(float((load / self.thread).max()), float(on_node.max()))
+
+    def _spread(self, seat: Longs, count: int) -> float:
+        graph, operators = self.problem.graph, len(self.problem.graph.operators)
+        key = graph.operator_of.astype(np.int64) * count + seat
+        load = np.bincount(key, graph.load, minlength=operators * count).reshape(operators, -1, self.seats)
+        threads = (load / self.thread.reshape(-1, self.seats)).max(axis=(1, 2))
+        return float(np.maximum(threads, (load.sum(axis=2) / self.cores).max(axis=1)).sum())
+
+
+def _level(pressure: float) -> int:
+    """The pressure in steps, so that order does not hang on the last digit of a sum."""
+    return int(np.rint(np.log(max(pressure, 1e-300)) / np.log1p(STEP)))
