@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <time.h>
+
 #include "image/frames.hpp"
 #include "image/image_codec.hpp"
 
@@ -32,6 +34,8 @@ constexpr int SUB_BITS = 5;                   // 32 buckets for each power of tw
 constexpr int64_t MEASURE_ROWS = 64;          // a batch of so many rows is measured; of smaller ones a sample is
 constexpr int64_t MEASURE_FIRST = 256;        // of the smaller ones of an edge, this many from the start on ...
 constexpr uint64_t MEASURE_EVERY = 16;        // ... and then one of so many, in the mean
+constexpr uint64_t TIMED_EVERY = 8;           // sends of which one, in the mean, is timed by the CPU clock
+constexpr double TIMED_KEPT = 0.998;          // of what was timed before, with each send that is timed
 constexpr int64_t TRANSPORT_NS_MAX = 3'600'000'000'000;  // clocks of two machines may differ by anything
 
 using Counts = std::vector<int64_t>;
@@ -58,8 +62,8 @@ struct EdgeCounts {
 
 class Tally {
   public:
-    Tally(size_t tasks, const std::vector<nb::object>& codecs, nb::object clock)
-        : tasks_(static_cast<int64_t>(tasks)), clock_(std::move(clock)), wall_ns_(tasks + 3 + 2 * codecs.size()),
+    Tally(size_t tasks, const std::vector<nb::object>& codecs, nb::object clock, nb::object cpu_clock)
+        : tasks_(static_cast<int64_t>(tasks)), clock_(std::move(clock)), cpu_clock_(std::move(cpu_clock)), wall_ns_(tasks + 3 + 2 * codecs.size()),
           cpu_ns_(wall_ns_.size()), tuples_in_(tasks), runs_(tasks), busy_ns_(tasks), edges_(codecs.size()) {
         for (size_t e = 0; e < codecs.size(); e++)
             if (!codecs[e].is_none()) edges_[e].schema = nb::cast<const ImageCodec&>(codecs[e]).schema;
@@ -73,6 +77,7 @@ class Tally {
     int64_t switch_to(int64_t to, int64_t at_ns) {
         if (to < 0 || to > arriving()) throw nb::index_error("no task has this number");
         const int64_t was = at_work_ > arriving() ? base_ : at_work_;
+        timed_slot_ = -1;
         charge(to, at_ns < 0 ? now() : at_ns);
         return was;
     }
@@ -86,11 +91,26 @@ class Tally {
     }
 
     // The sending end of an edge is at work, until `sent` or until another task runs.
-    void sending(size_t edge) { enter(send_slot(edge)); }
+    void sending(size_t edge) {
+        enter(send_slot(edge));
+        chance_ ^= chance_ << 13, chance_ ^= chance_ >> 7, chance_ ^= chance_ << 17;
+        if (chance_ % TIMED_EVERY == 0) {
+            timed_cpu_ns_ = thread_ns();
+            timed_wall_ns_ = now();
+            timed_slot_ = at_work_;
+        }
+    }
 
     // It is at work no longer.
     void rest() {
-        if (at_work_ > arriving()) charge(base_, now());
+        if (at_work_ <= arriving()) return;
+        const int64_t slot = at_work_;
+        charge(base_, now());
+        if (timed_slot_ != slot) return;
+        timed_slot_ = -1;
+        // A long memory, so that the few sends in which the thread was put aside are in it.
+        sends_wall_ns_ = sends_wall_ns_ * TIMED_KEPT + static_cast<double>(since_ns_ - timed_wall_ns_);
+        sends_cpu_ns_ = sends_cpu_ns_ * TIMED_KEPT + static_cast<double>(thread_ns() - timed_cpu_ns_);
     }
 
     // A batch has left a task on an edge; `batches` is 0 where it waits for others to join it.
@@ -184,11 +204,15 @@ class Tally {
 
     // CPU time since the last call is shared out by the time for which each slot was charged. What is more than that
     // time was spent on waiting, and is the loop's, as is what rounding leaves.
+    //
+    // Sends are no fair part of that time where there are fewer cores than workers: the kernel puts the thread that
+    // wakes another aside for it, in the middle of the send. So some sends are timed by the thread's CPU clock as well,
+    // and the time of all is taken for as much less.
     void settle(int64_t cpu_ns) {
-        int64_t busy = 0;
+        double busy = 0;
         for (const int64_t slot : touched_)
-            if (slot != waiting()) busy += wall_ns_[static_cast<size_t>(slot)];
-        const double share = busy > 0 ? std::min(1.0, static_cast<double>(cpu_ns) / static_cast<double>(busy)) : 0;
+            if (slot != waiting()) busy += weight_of(slot);
+        const double share = busy > 0 ? std::min(1.0, static_cast<double>(cpu_ns) / busy) : 0;
         int64_t left = cpu_ns;
         for (const int64_t slot : touched_) {
             const auto at = static_cast<size_t>(slot);
@@ -196,7 +220,7 @@ class Tally {
             if (slot == waiting()) {
                 waited_ns_ += wall_ns_[at];
             } else {
-                const auto part = static_cast<int64_t>(share * static_cast<double>(wall_ns_[at]));
+                const auto part = static_cast<int64_t>(share * weight_of(slot));
                 cpu_ns_[at] += part;
                 left -= part;
             }
@@ -283,6 +307,21 @@ class Tally {
     }
     int64_t receive_slot(size_t edge) const { return send_slot(edge) + 1; }
 
+    bool is_send(int64_t slot) const { return slot > arriving() && (slot - arriving()) % 2 == 1; }
+
+    // A slot's time, that of sends as CPU time.
+    double weight_of(int64_t slot) const {
+        const auto wall = static_cast<double>(wall_ns_[static_cast<size_t>(slot)]);
+        return is_send(slot) && sends_wall_ns_ > 0 ? wall * std::min(1.0, sends_cpu_ns_ / sends_wall_ns_) : wall;
+    }
+
+    int64_t thread_ns() const {
+        if (!cpu_clock_.is_none()) return nb::cast<int64_t>(cpu_clock_());
+        timespec at{};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+        return int64_t{at.tv_sec} * 1'000'000'000 + at.tv_nsec;
+    }
+
     int64_t now() const {
         if (!clock_.is_none()) return nb::cast<int64_t>(clock_());
         return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -302,6 +341,7 @@ class Tally {
     }
 
     void enter(int64_t slot) {
+        timed_slot_ = -1;
         if (at_work_ <= arriving()) base_ = at_work_;
         charge(slot, now());
     }
@@ -348,7 +388,7 @@ class Tally {
     }
 
     int64_t tasks_;
-    nb::object clock_;  // None: the machine's
+    nb::object clock_, cpu_clock_;  // None: the machine's, and the thread's
     Counts wall_ns_, cpu_ns_;
     Counts tuples_in_, runs_, busy_ns_;
     std::vector<EdgeCounts> edges_;
@@ -356,6 +396,8 @@ class Tally {
     std::vector<std::pair<int64_t, int64_t>> arrivals_;  // slot and bytes of each frame of this look
     std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> latency_;  // by task and bucket; a few dozen
     int64_t at_work_ = 0, base_ = 0, since_ns_ = 0, waited_ns_ = 0;
+    int64_t timed_slot_ = -1, timed_wall_ns_ = 0, timed_cpu_ns_ = 0;  // the send that is being timed
+    double sends_wall_ns_ = 0, sends_cpu_ns_ = 0;                       // of those that were
     uint64_t chance_ = 0x9E3779B97F4A7C15;
 };
 
@@ -364,8 +406,8 @@ class Tally {
 void bind_tally(nb::module_& module) {
     module.def("latency_bucket", &bucket_of, "latency_us"_a);
     nb::class_<Tally>(module, "Tally")
-        .def(nb::init<size_t, const std::vector<nb::object>&, nb::object>(), "tasks"_a, "codecs"_a,
-             "clock"_a.none() = nb::none())
+        .def(nb::init<size_t, const std::vector<nb::object>&, nb::object, nb::object>(), "tasks"_a, "codecs"_a,
+             "clock"_a.none() = nb::none(), "cpu_clock"_a.none() = nb::none())
         .def_prop_ro("loop", &Tally::loop)
         .def_prop_ro("waiting", &Tally::waiting)
         .def_prop_ro("arriving", &Tally::arriving)

@@ -284,7 +284,11 @@ def latency_bucket(latency_us: int) -> int: ...
 
 class Tally:
     def __init__(
-        self, tasks: int, codecs: Sequence[ImageCodec | None], clock: Callable[[], int] | None = None
+        self,
+        tasks: int,
+        codecs: Sequence[ImageCodec | None],
+        clock: Callable[[], int] | None = None,
+        cpu_clock: Callable[[], int] | None = None,
     ) -> None: ...
     @property
     def loop(self) -> int: ...

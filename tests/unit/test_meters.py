@@ -57,6 +57,26 @@ def counted(made: Meters) -> list[object]:
     return [row["cpu_us"] for row in reported(made)["tasks"]]
 
 
+def test_a_send_that_is_put_aside_for_whom_it_wakes_is_not_charged_for_that_time(clocks: Watch) -> None:
+    """Fewer cores than workers: each send takes 10 us and is put aside for 990, in the middle."""
+    made, sends = timed_by(clocks, "a", "b"), 4_000
+    for _ in range(sends):
+        made.run(0, 1)
+        clocks.work(90)
+        made.sending(0)
+        clocks.work(5)
+        clocks.idle(990)
+        clocks.work(5)
+        made.sent(0, 0, NUMBERS, 3)
+        made.switch(made.loop)
+        made.settle()
+    tables = reported(made)
+    work = sum(float(str(row["cpu_us"])) for row in tables["tasks"])
+    sent = sum(float(str(row["send_us"])) for row in tables["edges"])
+    assert work + sent == pytest.approx(sends * 100, rel=0.01)
+    assert work == pytest.approx(sends * 90, rel=0.02)
+
+
 def test_nested_runs_are_charged_to_whoever_is_at_work(clocks: Watch) -> None:
     made = timed_by(clocks, "a/0", "b/0")
     made.switch(0)

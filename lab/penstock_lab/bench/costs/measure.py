@@ -5,19 +5,13 @@ sockets: real worker processes. What a run took is the CPU time of its processes
 predictions stand beside it, none of which knows that figure: from the run's own meters; from the profile of the other
 kind of run (unfused from fused, fused from the rings' run) with costs calibrated in the same bench; and the same with
 the default costs. Plans take turns; ratios are taken within a turn, and the medians of these count.
-
-Meters share CPU out by the clock. Where there are fewer cores than workers, the worker that wakes another is put aside
-for it, in the middle of its send, and its send then seems to have taken that time. So workers run under the batch
-policy here, which does not do this, as if each had a core.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from penstock.model.costs import DEFAULT_COSTS, Distance, StreamCosts
 from penstock.model.plan import Slot
@@ -78,19 +72,7 @@ def compared(pace: Pace, seconds: float, repeats: int, calibrated: StreamCosts, 
 def run(flow: Dataflow, plan: Distance) -> Timed:
     """The job under one plan, to its end."""
     seats = {task: slot.worker for task, slot in places(flow, plan).items()}
-    with batch_policy():
-        return timed_run(flow, seats, RunSettings(transport="socket" if plan == "socket" else "auto"))
-
-
-@contextmanager
-def batch_policy() -> Iterator[None]:
-    """Processes that are forked meanwhile do not put aside who wakes them."""
-    before = os.sched_getscheduler(0)
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
+    return timed_run(flow, seats, RunSettings(transport="socket" if plan == "socket" else "auto"))
 
 
 def places(flow: Dataflow, plan: Distance) -> dict[str, Slot]:

@@ -3,10 +3,11 @@
 Counting must cost next to nothing (under 2 % of CPU), so the core counts (`core/bindings/bind_tally.cpp`). Bytes are
 payload (`core/image/payload.hpp`), the same at every distance. The thread's CPU clock is a system call, ten times as
 dear as the monotonic clock. So work is timed with the monotonic clock: that of tasks, that of each end of each edge,
-the loop's. The CPU clock is read every five milliseconds, and its time is shared out by those times. All of it is
-charged to something (`test_all_cpu_time_is_charged_to_something`). A task that sleeps in its function for longer than
-a slice is not charged (`test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it`). Latency is a
-histogram with buckets 3 % wide. Decision: docs/decisions/0035-true-measurements.md.
+the loop's. The CPU clock is read every five milliseconds, and its time is shared out by those times; it samples sends,
+whose thread may be put aside for the one that it wakes (decision 36). All of it is charged to something
+(`test_all_cpu_time_is_charged_to_something`). A task that sleeps in its function for longer than a slice is not charged
+(`test_a_task_that_sleeps_for_longer_than_a_slice_is_not_charged_for_it`). Latency is a histogram with buckets 3 % wide.
+Decision: docs/decisions/0035-true-measurements.md.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ class Meters:
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
         self.tuples_out = [0] * len(self._tasks)
         codecs = [codec_of(schema) for schema in schemas] if schemas else [None] * len(self._edges)
-        self._tally = tally = Tally(len(self._tasks), codecs, None if clocks is None else clocks.wall_ns)
+        given = (None, None) if clocks is None else (clocks.wall_ns, clocks.cpu_ns)
+        self._tally = tally = Tally(len(self._tasks), codecs, *given)
         self.loop = tally.loop  # in place of a task: the worker's own work
         self.waiting = tally.waiting  # in place of a task: nothing to do
         self.arriving = tally.arriving  # in place of a task: taking in what has come
