@@ -1,0 +1,1 @@
+"""What metering costs, and how long a profile of a large log takes."""
