@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, workers_needed
+from penstock.deploy.driver.facts import is_in_process
 from penstock.deploy.driver.given_plan import matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
@@ -133,6 +134,18 @@ def test_workers_never_exceed_what_is_free(
 def test_the_papers_number_of_workers() -> None:
     assert decide_workers(facts(9, executors=3), "routes", 45)[0] == 8  # 3 x 3, and one slot stays free
     assert decide_workers(facts(8), "small", 7)[0] == 2
+
+
+def test_slots_beyond_the_cores_get_no_workers_of_themselves() -> None:
+    """Eight threads of one process on two cores: more than two workers would take turns."""
+    assert decide_workers(facts(8), "routes", 45)[0] == 7
+    assert decide_workers(facts(8, cores=2), "routes", 45)[0] == 2
+    assert decide_workers(facts(8, cores=2), "routes", 45, wanted=5)[0] == 5
+    assert decide_workers(facts(8, cores=2), "routes", 45, regions={"r": 4})[0] == 4
+    assert decide_workers(facts(8, cores=16), "routes", 45)[0] == 7
+    assert [is_in_process(name) for name in ("local", "local[8]", "local-cluster[2,2,1024]", "yarn")] == [
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_a_region_wider_than_the_slots_is_refused() -> None:

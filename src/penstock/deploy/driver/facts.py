@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.deploy.driver.preflight import Executor, Facts
 from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.line.power import usable_cores
 from penstock.errors import UnfitSession
 
 if TYPE_CHECKING:
@@ -51,7 +53,13 @@ def gather_facts(spark: SparkSession, workers: int = 1, at_work: Callable[[], Ma
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true",
         speculation=conf.get("spark.speculation", "false") == "true",
         jobs=tuple(at_work()),
+        cores=math.ceil(usable_cores()) if is_in_process(master) else None,
     )
+
+
+def is_in_process(master: str) -> bool:
+    """Whether all slots are threads of the driver's JVM, however many its master says: `local`, `local[8]`."""
+    return master == "local" or master.startswith("local[")
 
 
 def require_classic(spark: SparkSession) -> None:

@@ -40,6 +40,9 @@ class Facts:
     dynamic_allocation: bool = False
     speculation: bool = False
     jobs: tuple[str, ...] = ()  # of ours, that run in this session and hold slots
+    cores: int | None = (
+        None  # of the one process in which all slots are (`local[8]`); None: slots are cores of executors
+    )
 
 
 def session_faults(facts: Facts) -> list[str]:
@@ -71,8 +74,9 @@ def decide_workers(
     """How many workers to launch, and what the caller should know; raises when they do not fit.
 
     Without a wish it is the papers' number, a worker for every `tasks_per_worker` tasks of each executor, as far as
-    slots are free, and one for each replica of the widest parallel region. A region with more replicas than there are
-    slots is refused: replicas that share a worker take turns, and do not run in parallel.
+    slots are free and cores are there to run them, and one for each replica of the widest parallel region. A region
+    with more replicas than there are slots is refused: replicas that share a worker take turns, and do not run in
+    parallel.
     """
     if faults := session_faults(facts):
         raise UnfitSession(faults)
@@ -88,7 +92,8 @@ def decide_workers(
         raise NotEnoughSlots(_too_wide(facts, topology, regions or {}, available))
     workers = needed
     if wanted is None:
-        workers = min(available, max(widest, papers_workers(facts, tasks, tasks_per_worker)))
+        usual = papers_workers(facts, tasks, tasks_per_worker)
+        workers = min(available, max(widest, usual if facts.cores is None else min(usual, max(1, facts.cores))))
     notes: tuple[str, ...] = ()
     if workers < widest:
         notes = (f"a region of {topology!r} has {widest} replicas on {workers} workers: some of them take turns",)
