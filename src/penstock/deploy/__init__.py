@@ -9,6 +9,7 @@ from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
+from penstock.deploy.driver.tuning import Tuned, Tuning, tune_topology
 from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
@@ -23,6 +24,8 @@ __all__ = [
     "Job",
     "JobOptions",
     "Replan",
+    "Tuned",
+    "Tuning",
     "build_profile",
     "bytes_between_nodes",
     "import_spark",
@@ -36,5 +39,6 @@ __all__ = [
     "session_on_demand",
     "stages_of",
     "start_topology",
+    "tune_topology",
     "window_us",
 ]
