@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import cli
-from penstock.deploy.driver.tuning import OneRun, Tuning, median_run, told
+from penstock.deploy.tuning.runs import OneRun, Tuning, median_run, told
 from penstock.errors import InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan

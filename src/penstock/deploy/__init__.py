@@ -9,7 +9,6 @@ from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
-from penstock.deploy.driver.tuning import Tuned, Tuning, tune_topology
 from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
@@ -18,6 +17,7 @@ from penstock.deploy.metrics.stages import bytes_between_nodes, stages_of
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
+from penstock.deploy.tuning.runs import Tuned, Tuning, tune_topology
 
 __all__ = [
     "THETA_SECONDS",
