@@ -59,9 +59,9 @@ class Topology(Draft):
         spark: SparkSession,
         *,
         scheduler: str | None = None,
+        plan: Plan | None = None,
         fuse: str | None = None,
         fuse_options: FuseOptions | None = None,
-        plan: Plan | None = None,
         profile: Profile | None = None,
         settings: Mapping[str, object] | None = None,
         constraints: Sequence[Constraint] = (),
@@ -89,9 +89,9 @@ class Topology(Draft):
 
         options = JobOptions(
             scheduler=scheduler,
+            plan=plan,
             fuse=fuse,
             fuse_options=fuse_options,
-            plan=plan,
             profile=profile,
             settings=settings,
             constraints=constraints,
@@ -118,9 +118,9 @@ class Topology(Draft):
         spark: SparkSession,
         *,
         scheduler: str | None = None,
+        plan: Plan | None = None,
         fuse: str | None = None,
         fuse_options: FuseOptions | None = None,
-        plan: Plan | None = None,
         profile: Profile | None = None,
         settings: Mapping[str, object] | None = None,
         constraints: Sequence[Constraint] = (),
@@ -147,12 +147,12 @@ class Topology(Draft):
         Args:
             spark: the session whose slots the workers take.
             scheduler: the scheduler that places the tasks; left out, `best`. `penstock schedulers` lists the names.
+            plan: tasks go where this plan says, instead of asking a scheduler; its workers are those of the job, so
+                that `scheduler`, `settings`, `workers` and `tasks_per_worker` are refused beside it.
             fuse: a fusion method in place of a scheduler: `cola`, `cola-basic`, `fint`, `none` or `best` decides which
                 tasks share a worker as well, and uses as many of the free slots as are worth it.
             fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta`, left out, is
                 10 seconds.
-            plan: tasks go where this plan says, instead of asking a scheduler; its workers are those of the job, so
-                that `scheduler`, `settings`, `workers` and `tasks_per_worker` are refused beside it.
             profile: measured loads and rates, for the scheduler to use instead of declared ones.
             settings: the scheduler's own parameters by name, such as {"alfa": 0.5} for `ols`.
             constraints: what the plan must keep beside the topology's own, such as [ps.colocate("parse", "count")].
@@ -179,9 +179,9 @@ class Topology(Draft):
 
         options = JobOptions(
             scheduler=scheduler,
+            plan=plan,
             fuse=fuse,
             fuse_options=fuse_options,
-            plan=plan,
             profile=profile,
             settings=settings,
             constraints=constraints,

@@ -53,7 +53,20 @@ def run_command() -> int:
 
 def command_line() -> typer.Typer:
     """All verbs: ours, and then those of other packages."""
-    from penstock.cli import added, balance, calibrate, check, compare, fuse, imported, place, profile, run, topologies
+    from penstock.cli import (
+        added,
+        balance,
+        calibrate,
+        check,
+        compare,
+        fuse,
+        imported,
+        place,
+        profile,
+        run,
+        topologies,
+        tune,
+    )
 
     app = typer.Typer(
         name="penstock",
@@ -63,7 +76,7 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_top)
-    for verb in (check, place, fuse, compare, run, profile, imported, calibrate, balance, topologies, added):
+    for verb in (check, place, fuse, compare, run, tune, profile, imported, calibrate, balance, topologies, added):
         verb.register(app)
     return app
 

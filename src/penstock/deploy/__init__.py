@@ -17,12 +17,15 @@ from penstock.deploy.metrics.stages import bytes_between_nodes, stages_of
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
+from penstock.deploy.tuning.runs import Tuned, Tuning, tune_topology
 
 __all__ = [
     "THETA_SECONDS",
     "Job",
     "JobOptions",
     "Replan",
+    "Tuned",
+    "Tuning",
     "build_profile",
     "bytes_between_nodes",
     "import_spark",
@@ -36,5 +39,6 @@ __all__ = [
     "session_on_demand",
     "stages_of",
     "start_topology",
+    "tune_topology",
     "window_us",
 ]

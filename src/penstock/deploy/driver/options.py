@@ -45,9 +45,9 @@ class JobOptions:
     """Everything that can be said about a job beside its topology and its Spark session."""
 
     scheduler: str | None = None
+    plan: Plan | None = None
     fuse: str | None = None
     fuse_options: FuseOptions | None = None
-    plan: Plan | None = None
     profile: Profile | None = None
     settings: Mapping[str, object] | None = None
     constraints: Sequence[Constraint] = ()

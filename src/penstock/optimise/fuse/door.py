@@ -33,6 +33,7 @@ from penstock.optimise.fuse.steps.postprocess import within_slots
 from penstock.optimise.fuse.steps.rules import compile_rules
 from penstock.optimise.fuse.steps.workers import numbers_on_nodes, pinned_workers
 from penstock.optimise.meet import keeps, met
+from penstock.optimise.objective import is_feasible
 
 MOVED_NOTE = "moved to other workers to keep constraints and slots"
 
@@ -142,7 +143,7 @@ def seated(case: Case, fused: Fused) -> Fused | None:
     before = fused.host[fused.worker], number[fused.worker]
     node, worker = met(problem, rules, *before)
     slots = np.array([math.inf if k.slots is None else k.slots for k in problem.cluster.nodes])
-    if not keeps(rules, node, worker) or (worker >= slots[node]).any():
+    if not keeps(rules, node, worker) or (worker >= slots[node]).any() or not is_feasible(problem, node):
         return None
     seats, part = np.unique(np.stack([node, worker]), axis=1, return_inverse=True)
     moved = int(((node != before[0]) | (worker != before[1])).sum())

@@ -31,7 +31,7 @@ ITERATIONS_MAX = 50
 LEAST_GAIN = 1e-9  # relative: throughputs nearer than this are equal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """What is to be fused and run: the method, its share of the capacities, and what is known of the costs."""
 
@@ -41,7 +41,7 @@ class Step:
     profile: Profile | None  # None: the declared costs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """A plan that was run, and what was seen. `throughput` is None where the caller measures none."""
 
@@ -52,7 +52,7 @@ class Measured:
     latency_ms: float | None = None  # at the median
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Iteration:
     """One step with what came of it: number 0 is the run without fusion; nothing where no fusion was found."""
 

@@ -1,0 +1,1 @@
+"""Tuning: profile iterations on real jobs."""

@@ -1,0 +1,166 @@
+"""Profile iterations without Spark: what is asked for, what is chosen, when to stop; runs are simulated."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from fuse_kit import graph_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import cli
+from penstock.deploy.tuning.runs import OneRun, Tuning, median_run, told
+from penstock.errors import InvalidInput, NoPlanFound
+from penstock.model.cluster import Cluster
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile, TaskProfile
+from penstock.optimise.fuse.door import fuse
+from penstock.optimise.fuse.steps.profile_iterations import (
+    GAMMAS,
+    Iteration,
+    Measured,
+    Step,
+    chosen,
+    first_run,
+    gammas_of,
+    has_peaked,
+    iterations,
+)
+
+GRAPH = graph_of(dict.fromkeys("ab", 0.1), {("a", "b"): 0.01})
+PLAN = fuse(GRAPH, Cluster.uniform([(1, 1.0)]), "none")
+
+
+def measured(throughput: float, number: int = 0) -> Measured:
+    return Measured(PLAN, Profile({"a/0": TaskProfile(float(number))}), throughput, 0.0, 1.0)
+
+
+def row_of(*throughputs: float, method: str = "cola") -> list[Iteration]:
+    """A run without fusion and the iterations after it."""
+    return [
+        Iteration(Step(n, method if n else "none", 1.0, None), measured(throughput))
+        for n, throughput in enumerate(throughputs)
+    ]
+
+
+def test_gamma_is_cola_s_alone() -> None:
+    assert gammas_of("cola") == gammas_of("cola-basic") == GAMMAS
+    assert gammas_of("fint") == gammas_of("best") == (1.0,) * 6
+    assert gammas_of("cola", 2) == (0.5, 0.6)
+    assert gammas_of("cola", 8) == (*GAMMAS, 1.0, 1.0)
+    with pytest.raises(InvalidInput, match=r"iterations is 0; it must be from 1 to 50"):
+        gammas_of("cola", 0)
+
+
+@pytest.mark.parametrize(
+    ("throughputs", "first", "local", "best"),
+    [
+        # Rows of Table 2 of the paper, as far as its figures say: NONE, then iterations with those maxima.
+        ((99.4, 284, 286, 280, 303, 290, 300), 1, 2, 4),
+        ((189, 286, 280, 293, 290, 285, 280), 1, 1, 3),
+        ((10, 20, 30, 40), 1, 3, 3),
+        ((10, 9, 8, 7), 1, 1, 0),
+        ((10, 20, 20, 30), 1, 1, 3),
+    ],
+)
+def test_the_three_choices(throughputs: tuple[float, ...], first: int, local: int, best: int) -> None:
+    done = row_of(*throughputs)
+    assert chosen(done, "first").step.number == first
+    assert chosen(done, "first-local").step.number == local
+    assert chosen(done, "max").step.number == best
+    with pytest.raises(InvalidInput, match="known: max, first, first-local"):
+        chosen(done, "last")
+
+
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=9))
+def test_it_can_be_seen_while_it_runs_that_the_first_local_maximum_is_known(throughputs: list[int]) -> None:
+    done = row_of(*map(float, throughputs))
+    seen = next((n for n in range(1, len(done) + 1) if has_peaked(done[:n])), None)
+    if seen is not None:
+        assert chosen(done[:seen], "first-local") is chosen(done, "first-local")
+    else:
+        assert all(b > a for a, b in itertools.pairwise(throughputs[1:]))
+
+
+def test_each_iteration_fuses_with_what_the_one_before_measured() -> None:
+    asked: list[Step] = []
+
+    def run(step: Step) -> Measured:
+        asked.append(step)
+        if step.number == 2:
+            msg = "does not fit"
+            raise NoPlanFound(msg)
+        return measured(10.0, step.number)
+
+    first = first_run(run)
+    done = [first, *iterations(first, run, "cola", gammas_of("cola", 4))]
+    assert [(step.method, step.gamma) for step in asked] == [
+        ("none", 1.0), ("cola", 0.5), ("cola", 0.6), ("cola", 0.7), ("cola", 0.8),
+    ]  # fmt: skip
+    known = [None if step.profile is None else step.profile.tasks["a/0"].load for step in asked]
+    assert known == [None, 0.0, 1.0, 1.0, 3.0]  # the second measured nothing
+    assert (done[2].measured, done[2].note) == (None, "does not fit")
+
+
+def test_where_no_fusion_cannot_run_the_best_fusion_is_first() -> None:
+    def run(step: Step) -> Measured:
+        if step.method == "none":
+            msg = "streams cost too much"
+            raise NoPlanFound(msg)
+        return measured(1.0)
+
+    first = first_run(run)
+    assert first.step.method == "best"
+    assert first.note == "begun with 'best': streams cost too much"
+
+
+def test_the_median_run_and_how_far_runs_are_apart() -> None:
+    runs = [OneRun(PLAN, Profile({"a/0": TaskProfile(t)}), t, t) for t in (90.0, 130.0, 100.0)]
+    found = median_run(runs)
+    assert (found.throughput, found.latency_ms, found.profile.tasks["a/0"].load) == (100.0, 100.0, 100.0)
+    assert found.spread == pytest.approx(0.4)
+    assert median_run(runs[:1]).spread == 0.0
+
+
+def test_of_several_methods_the_fastest_choice_is_kept() -> None:
+    first = row_of(10.0)[0]
+    cola = [first, *row_of(0.0, 30.0, 20.0, 40.0)[1:]]
+    fint = [first, *row_of(0.0, 35.0, 15.0, 16.0, method="fint")[1:]]
+    tuned = told({"cola": cola, "fint": fint}, "max")
+    assert len(tuned.done) == 7
+    assert (tuned.kept.step.method, tuned.kept.step.number) == ("cola", 3)
+    assert tuned.choices == {1: ("1st", "1st-local"), 3: ("max",), 4: ("1st", "1st-local", "max")}
+    assert told({"cola": cola, "fint": fint}, "first").kept.step.method == "fint"
+    assert isinstance(tuned.plan, Plan)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "words"),
+    [
+        (Tuning(methods=("magic",)), "known: best, cola"),
+        (Tuning(choice="last"), "known: max, first, first-local"),
+        (Tuning(repeats=0), "repeats is 0; it must be from 1 to 100"),
+        (Tuning(iterations=51), "iterations is 51; it must be from 1 to 50"),
+        (Tuning(seconds=0.0), "it must be above 0 seconds"),
+    ],
+)
+def test_what_tuning_cannot_do_is_refused_before_anything_runs(tuning: Tuning, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        tuning.require_sound()
+
+
+def test_the_command_line_refuses_before_spark_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, words in (
+        (("tune", "routes", "--method", "magic"), "known: best, cola"),
+        (("tune", "routes", "--choice", "last"), "known: max, first"),
+        (("tune", "nothing"), "neither built in"),
+        (("run", "routes", "--balance", "0.2"), "--fuse is not given"),
+        (("run", "routes", "--fuse", "cola", "--scheduler", "t3"), "leave scheduler out, or leave fuse out"),
+        (("run", "routes", "--fuse", "magic"), "known: best, cola"),
+    ):
+        monkeypatch.setattr("sys.argv", ["penstock", *arguments])
+        assert cli.run_command() == 2
+        assert words in " ".join(capsys.readouterr().err.split())
