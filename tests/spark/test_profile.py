@@ -129,6 +129,8 @@ def test_both_builders_make_the_same_profile(
             counts = {name: rng.randrange(200_000) for name in TABLES["edges"].names}
             pair = {"source": "a/0", "target": "b/0", "distance": "ring", "tuples": 0 if worker else rows}
             log.take(worker, "edges", pa.RecordBatch.from_pylist([counts | end | pair], TABLES["edges"]))
+        if i < 100:  # it has ended before any of the windows begins
+            log.take(2, "tasks", pa.RecordBatch.from_pylist([task | {"task": "c/0"}], TABLES["tasks"]))
     log.close()
     sums = log.sums() if window is None else log.recent(window)
     here, there = sums.profile(busy=busy), build_profile(spark, tmp_path, window=window, busy=busy)
@@ -142,7 +144,8 @@ def test_both_builders_make_the_same_profile(
         "rows": None if busy else pytest.approx(here.rows),
     }
     assert there.edges
-    assert (len(here.tasks), here.tasks["a/0"].spread, here.edges[0].distance) == (2, ANY, "ring")
+    assert (len(here.tasks), here.tasks["a/0"].spread, here.edges[0].distance) == (3, ANY, "ring")
+    assert (here.tasks["c/0"].load == 0.0) == (window is not None)
 
 
 @one_session

@@ -75,6 +75,38 @@ def test_a_window_takes_the_intervals_that_ended_within_it() -> None:
     assert log.recent(1000.0).profile() == log.sums().profile()
 
 
+def named(end_s: float, name: str, came: int, went: int) -> tuple[str, pa.RecordBatch]:
+    end_us = int(end_s * SECOND_US)
+    counts = {"tuples_in": came, "tuples_out": went, "cpu_us": 1000, "runs": 1}
+    return "tasks", row("tasks", time_us=end_us, interval_us=SECOND_US, task=name, **counts)
+
+
+def test_a_task_that_ended_before_the_window_has_load_0_and_only_sources_emit_rows_of_their_own() -> None:
+    """Left out, it would have its declared load; a window that closes after the last row is no source."""
+    read = [named(s, "a/0", 0, 100) for s in range(1, 11)]
+    counted = [named(s, "b/0", 100 if s < 11 else 0, 7 if s == 100 else 0) for s in range(1, 101)]
+    log = logged(*read, *counted, ("edges", edge(5, 300)))
+    last = log.recent(20.0).profile()
+    assert {task: found.load for task, found in last.tasks.items()} == {"a/0": 0.0, "b/0": pytest.approx(0.001)}
+    assert (last.rows, last.rows_per_second) == (0.0, None)
+    assert log.sums().profile().rows == 1000
+
+
+def test_a_window_that_is_shorter_than_the_intervals_is_refused() -> None:
+    log = logged(named(9.5, "a/0", 0, 100), named(10, "b/0", 100, 0))
+    told = r"window is 0.4 s, in which task 'a/0' ended no interval: they take 1 s; ask for at least 2 s"
+    with pytest.raises(InvalidInput, match=told):
+        log.recent(0.4)
+
+
+def test_more_rows_at_once_than_are_kept_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "KEPT_ROWS_MAX", 0)
+    kept = recent.Recent()
+    kept.add("tasks", task(1, 0.1))
+    with pytest.raises(InvalidInput, match="the job keeps the last 0 s"):
+        kept.sums(1.0, Sums())
+
+
 def test_figures_of_busy_time_leave_quiet_intervals_out() -> None:
     quiet = [("tasks", task(s, 0.01, rows=0)) for s in range(1, 9)]
     log = logged(

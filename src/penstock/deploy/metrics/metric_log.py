@@ -83,7 +83,7 @@ class MetricLog:
     def recent(self, window: Window) -> Sums:
         """The same of the intervals that ended within the last so many seconds."""
         with self._lock:
-            return self._recent.sums(window)
+            return self._recent.sums(window, self._sums)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU, tuples and bytes of each task since the start."""

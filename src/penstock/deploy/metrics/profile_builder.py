@@ -15,7 +15,7 @@ from penstock.deploy.driver.spark_words import reason
 from penstock.deploy.metrics.logged_jobs import LoggedJob, choose_job, damaged, logged_jobs, require_whole, table_files
 from penstock.deploy.metrics.metric_log import require_log_folder
 from penstock.deploy.metrics.recent import Window, window_us
-from penstock.deploy.metrics.sums import EDGE_SUMMED, EdgeSums, TaskSums, profile_of
+from penstock.deploy.metrics.sums import EDGE_SUMMED, EdgeSums, TaskSums, profile_of, require_ended
 from penstock.errors import InvalidInput
 from penstock.model.profile import Profile
 from penstock.run.engine.meters import TABLES
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASKS = """
-    select task, sum(interval_us) as interval_us, sum(if({counted}, interval_us, 0)) as counted_us,
+    select task, sum(if({counted}, interval_us, 0)) as counted_us,
            sum(if({counted}, cpu_us, 0)) as cpu_us,
            sum(if({counted}, double(cpu_us) * cpu_us / greatest(interval_us, 1), 0D)) as squares,
            sum(if({counted}, busy_us, 0)) as busy_us, sum(if({counted}, runs, 0)) as runs,
            sum(if({counted}, tuples_in, 0)) as tuples_in, sum(if({counted}, tuples_out, 0)) as tuples_out,
-           min(time_us - interval_us) as began_us, max(time_us) as ended_us,
+           min(if({within}, time_us - interval_us, null)) as began_us, max(if({within}, time_us, null)) as ended_us,
+           max(time_us) as last_us, max_by(interval_us, time_us) as last_interval_us, sum(tuples_in) > 0 as fed,
            min(least(cpu_us, interval_us, tuples_in, tuples_out, runs)) as least
-    from tasks where {within} group by task
+    from tasks group by task
 """
 _EDGES = """
     select source, target, sum(tuples) as tuples, sum(bytes) as bytes, sum(batches) as batches,
@@ -96,11 +97,12 @@ def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *,
     from pyspark.errors import PySparkException
 
     try:
-        within = "true"
+        within, newest_us = "true", 0
         if length_us is not None:
             newest_us = spark.sql(_NEWEST).collect()[0].newest_us or 0
             within = f"time_us > {newest_us - length_us}"
-        tasks = spark.sql(_TASKS.format(within=within, counted=_MOVED if busy else "true")).collect()
+        counted = f"{within} and ({_MOVED})" if busy else within
+        tasks = spark.sql(_TASKS.format(within=within, counted=counted)).collect()
         edges = spark.sql(_EDGES.format(within=within)).collect()
     except (PySparkException, Py4JError) as error:
         raise damaged(folder, ValueError(reason(str(error)))) from None
@@ -108,9 +110,12 @@ def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *,
         if row.least is None or row.least < 0:
             whose = f"task {row.task!r}" if "task" in row else f"{row.source!r} -> {row.target!r}"
             raise damaged(folder, ValueError(f"{whose} has measured {row.least}, and figures begin at 0"))
+    for row in tasks:
+        if length_us is not None and row.ended_us is None:
+            require_ended(row.task, newest_us - row.last_us, row.last_interval_us, length_us)
     loads = {
         row.task: TaskSums(
-            row.counted_us, row.cpu_us, row.squares, row.busy_us or 0, row.runs, row.tuples_in, row.tuples_out
+            row.counted_us, row.cpu_us, row.squares, row.busy_us or 0, row.runs, row.tuples_in, row.tuples_out, row.fed
         )
         for row in tasks
     }
@@ -120,5 +125,7 @@ def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *,
         )
         for row in edges
     }
-    began_us, ended_us = min(row.began_us for row in tasks), max(row.ended_us for row in tasks)
+    there = [row for row in tasks if row.ended_us is not None]
+    began_us = min((row.began_us for row in there), default=newest_us)
+    ended_us = max((row.ended_us for row in there), default=newest_us)
     return profile_of(loads, pairs, max(1, ended_us - began_us) / 1e6, busy=busy)

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.deploy.metrics.sums import Sums, sums_of
+from penstock.deploy.metrics.sums import Sums, TaskSums, require_ended, sums_of
 from penstock.errors import InvalidInput
 from penstock.run.operators.times import Duration, parse_duration_us
 
@@ -53,14 +53,18 @@ class Recent:
         self._kept.append((name, time_us, batch))
         self._rows += batch.num_rows
         self._newest_us = max(self._newest_us, time_us)
-        while self._rows > KEPT_ROWS_MAX or self._kept[0][1] < self._newest_us - KEPT_SECONDS * 1e6:
+        while self._kept and (self._rows > KEPT_ROWS_MAX or self._kept[0][1] < self._newest_us - KEPT_SECONDS * 1e6):
             _, dropped_us, dropped = self._kept.popleft()
             self._rows -= dropped.num_rows
             self._dropped_us = max(dropped_us, self._dropped_us or dropped_us)
 
-    def sums(self, window: Window) -> Sums:
-        """Of the intervals that ended within the window before the newest; InvalidInput where some are gone."""
-        from_us = self._newest_us - window_us(window)
+    def sums(self, window: Window, since_start: Sums) -> Sums:
+        """Of the intervals that ended within the window before the newest; InvalidInput where some are gone.
+
+        A task that had ended by then is among them with nothing: left out, it would have the load that is declared.
+        """
+        length_us = window_us(window)
+        from_us = self._newest_us - length_us
         if self._dropped_us is not None and self._dropped_us > from_us:
             kept_s = (self._newest_us - self._dropped_us) / 1e6
             msg = (
@@ -68,4 +72,12 @@ class Recent:
                 "folder and make the profile of that (ps.build_profile, penstock profile --last)"
             )
             raise InvalidInput(msg)
-        return sums_of((name, batch) for name, time_us, batch in self._kept if time_us > from_us)
+        found = sums_of((name, batch) for name, time_us, batch in self._kept if time_us > from_us)
+        for task, counts in since_start.tasks.items():
+            if task not in found.loads:
+                newest = since_start.newest[task]
+                quiet_us = self._newest_us - int(newest["time_us"])
+                require_ended(task, quiet_us, int(newest["interval_us"]), length_us)
+                found.loads[task], found.busy_loads[task] = TaskSums(), TaskSums()
+            found.loads[task].fed = counts["tuples_in"] > 0
+        return found

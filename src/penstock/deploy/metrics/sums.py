@@ -26,7 +26,7 @@ SUMMED = ADDED["tasks"]
 EDGE_SUMMED = tuple(column for column in ADDED["edges"] if column != "interval_us")
 LINK_SUMMED = ("frames", "bytes", "blocked_us")
 WORKER_SUMMED = ("cpu_us", "loop_us", "waiting_us")
-NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle")
+NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle", "time_us", "interval_us")
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class TaskSums:
     runs: float = 0
     tuples_in: int = 0
     tuples_out: int = 0
+    fed: bool = False  # whether rows have ever come in, within the window or before it: it is no source then
 
     def add(self, row: Mapping[str, int]) -> None:
         """One interval."""
@@ -50,6 +51,7 @@ class TaskSums:
         self.runs += row["runs"]
         self.tuples_in += row["tuples_in"]
         self.tuples_out += row["tuples_out"]
+        self.fed = self.fed or row["tuples_in"] > 0
 
     def profile(self) -> TaskProfile:
         """Its figures; the spread weighs intervals by their length, so a short last one counts little."""
@@ -103,7 +105,9 @@ def profile_of(
     # A pair that sent nothing but marks has no traffic.
     moved = {pair: sums for pair, sums in sorted(edges.items()) if sums.tuples}
     times = {pair: sums.moved_us / 1e6 if busy else seconds for pair, sums in moved.items()}
-    rows = sum(sums.tuples_out for sums in tasks.values() if not sums.tuples_in)  # of sources: nothing goes into them
+    targets = {target for _, target in edges}
+    # Of sources: nothing goes into them, in this window or before it.
+    rows = sum(sums.tuples_out for task, sums in tasks.items() if not sums.fed and task not in targets)
     return Profile(
         {task: sums.profile() for task, sums in sorted(tasks.items())},
         tuple(sums.profile(*pair, max(1e-6, times[pair])) for pair, sums in moved.items()),
@@ -182,6 +186,19 @@ class Sums:
     def profile(self, *, busy: bool = False) -> Profile:
         """What the job has measured; `busy`: while rows moved."""
         return profile_of(self.busy_loads if busy else self.loads, self.edges, self.seconds, busy=busy)
+
+
+def require_ended(task: str, quiet_us: int, last_us: int, window_us: int) -> None:
+    """Refuse a window without an interval of a task unless that has ended: then it needs nothing, and its load is 0.
+
+    It ended `quiet_us` before the newest interval, and its last one took `last_us`: a task at work would have reported.
+    """
+    if quiet_us < 2 * last_us:
+        msg = (
+            f"window is {window_us / 1e6:g} s, in which task {task!r} ended no interval: they take {last_us / 1e6:g} "
+            f"s; ask for at least {2 * last_us / 1e6:g} s"
+        )
+        raise InvalidInput(msg)
 
 
 def require_measured(profile: Profile, tasks: Iterable[str], name: str, interval_s: float) -> None:
