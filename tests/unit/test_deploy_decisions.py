@@ -211,6 +211,22 @@ def test_more_load_than_cores_is_told_of_measured_loads_only(scheduler: str) -> 
     )
 
 
+@pytest.mark.parametrize(("load", "told"), [(0.52, True), (0.3, False)])
+def test_a_worker_with_more_than_its_thread_is_told_although_the_cores_are_enough(load: float, told: bool) -> None:
+    """Three tasks of 0.52 on two workers: 1.56 of 1.6 cores, and one worker gets 1.04 of its 0.8."""
+    flow = dataflow(3, 1)
+    measured = Profile({**{f"a/{i}": TaskProfile(load) for i in range(3)}, "b/0": TaskProfile(0.01)})
+    _, plan = bound(flow, "xy", Placing("best", profile=measured, theta=1.0))
+    if told:
+        assert plan.notes == (
+            "by the loads that the profile measured, the fullest node or worker is given 1.3 times what it should "
+            "carry, and the job may run slower than it was measured; more workers, or more and smaller tasks, would "
+            "help",
+        )
+    else:
+        assert [note.partition(":")[0] for note in plan.notes] == ["goal throughput"]
+
+
 @given(st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=6), st.integers(1, 5))
 def test_tasks_that_read_a_frame_stay_where_spark_hands_it_in(executors: list[str], sinks: int) -> None:
     flow = sized(dataflow(1, sinks, frame=True), len(executors))

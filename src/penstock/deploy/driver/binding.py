@@ -28,15 +28,15 @@ from penstock.model.constraints import Constraint, tags_as_nodes
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId
-from penstock.model.taskgraph import TaskGraph
+from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
-from penstock.optimise.contract import THROUGHPUT, Options, Placement, Problem
+from penstock.optimise.contract import SLACK, THROUGHPUT, Options, Placement, Problem
 from penstock.optimise.door import place
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse
 from penstock.optimise.search.pressure import PRESSURE_NOTE
-from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE
+from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE, bottleneck_note
 from penstock.optimise.stretch import fullest, least_stretch, surest_stretch
 from penstock.optimise.workers import SLOTS_NOTE
 from penstock.run.dataflow import Dataflow
@@ -195,7 +195,7 @@ def scheduled(
         except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
             refusal = error
             continue
-        notes = _told(made.notes, graph, slots, profile)
+        notes = _told(made.notes, graph, slots, profile, made.assignment)
         plan = dataclasses.replace(made, notes=notes, constraints=stated.constraints)
         whole = demanding(graph, demands)
         return Certified(whole, cluster, certify(whole, cluster, plan, profile, JobRefusals(given=False)))
@@ -253,8 +253,8 @@ def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None)
     readers = {pin.operator: Slot(pin.node, pin.worker) for pin in pinned}
     told = {task: plan.assignment[task] for task in readers if task in plan.assignment}
     moved = any(real.get(slot, slot) != readers[task] for task, slot in told.items())
-    notes = _told(plan.notes, graph, slots, profile) + ((MOVED_NOTE,) if moved else ())
     assignment = {task: real[slot] for task, slot in own.items()} | readers
+    notes = _told(plan.notes, graph, slots, profile, assignment) + ((MOVED_NOTE,) if moved else ())
     stated = dataclasses.replace(plan, notes=notes, constraints=graph.constraints)
     return costed(demanding(graph, pinned), assignment, slots, profile, stated)
 
@@ -267,13 +267,19 @@ def costed(
     Capacities are stretched until they carry the fullest node and worker: the plan's maker knew how full they would be.
     """
     tasks = TaskGraph.expand(graph, profile)
-    number = {name: k for k, name in enumerate(slots.counts)}
-    placement = Placement(np.array([number[assignment[task].node] for task in tasks.ids], dtype=np.int32))
-    worker = np.array([assignment[task].worker for task in tasks.ids], dtype=np.int32)
-    cluster = slots.cluster(max(1.0, fullest(Problem(tasks, slots.cluster()), placement.node, worker)))
-    problem = Problem(tasks, cluster, graph.constraints)
+    node, worker = _numbers(tasks, assignment, slots)
+    cluster = slots.cluster(max(1.0, fullest(Problem(tasks, slots.cluster()), node, worker)))
+    problem, placement = Problem(tasks, cluster, graph.constraints), Placement(node)
     made = make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, plan.constraints)
     return Certified(graph, cluster, certify(graph, cluster, made, profile, JobRefusals(given=True)))
+
+
+def _numbers(tasks: TaskGraph, assignment: Mapping[str, Slot], slots: Slots) -> tuple[Ints, Ints]:
+    """Node and worker of every task, as the arrays have them."""
+    number = {name: k for k, name in enumerate(slots.counts)}
+    places = [assignment[task] for task in tasks.ids]
+    node = np.array([number[slot.node] for slot in places], dtype=np.int32)
+    return node, np.array([slot.worker for slot in places], dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,24 +299,40 @@ class JobRefusals:
         return InternalError(f"a certified plan fails its certificate in a job: {faults[0]}; please report this")
 
 
-def _told(notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Profile | None) -> tuple[str, ...]:
+def _told(
+    notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Profile | None, assignment: Mapping[str, Slot]
+) -> tuple[str, ...]:
     """Notes for the user who runs the plan; a scheduler's wish for more workers is left out, their number is decided.
 
-    More load than cores is told of measured loads alone: declared ones say how tasks compare, and not what they take.
+    More load than there is for it, in all or in one place, is told of measured loads alone: declared ones say how tasks
+    compare, and not what they take. Notes of a scheduler that saw stretched capacities are told for the real ones.
     """
-    load = 0.0 if profile is None else float(TaskGraph.expand(graph, profile).load.sum())
-    true = profile is not None and load <= slots.offered  # else shares are those of stretched capacities
-    left_out = (SLOTS_NOTE, SEATS_NOTE) if true else (SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
-    kept = tuple(note for note in notes if not note.startswith(left_out))
-    if load <= slots.offered:
+    kept = _without(notes, SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
+    if profile is None:
         return kept
-    workers = len(slots.node_of)
+    tasks = TaskGraph.expand(graph, profile)
+    if (load := float(tasks.load.sum())) > slots.offered:
+        workers = len(slots.node_of)
+        return (
+            *kept,
+            f"the profile measured a load of {load:.3g} cores, which is more than {workers} worker"
+            f"{'' if workers == 1 else 's'} can take at once ({slots.offered:.3g}): the job will run slower than it "
+            "was measured; more workers would help",
+        )
+    problem = Problem(tasks, slots.cluster())
+    node, worker = _numbers(tasks, assignment, slots)
+    if (most := fullest(problem, node, worker)) <= 1 + SLACK:
+        return _without(notes, SLOTS_NOTE, SEATS_NOTE)
     return (
         *kept,
-        f"the profile measured a load of {load:.3g} cores, which is more than {workers} worker"
-        f"{'' if workers == 1 else 's'} can take at once ({slots.offered:.3g}): the job will run slower than it was "
-        "measured; more workers would help",
+        *bottleneck_note(problem, node),
+        f"by the loads that the profile measured, the fullest node or worker is given {most:.3g} times what it should "
+        "carry, and the job may run slower than it was measured; more workers, or more and smaller tasks, would help",
     )
+
+
+def _without(notes: Sequence[str], *beginnings: str) -> tuple[str, ...]:
+    return tuple(note for note in notes if not note.startswith(beginnings))
 
 
 @dataclass(frozen=True, slots=True)
