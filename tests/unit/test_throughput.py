@@ -16,11 +16,13 @@ from penstock.model.cluster import Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Pin, Together
 from penstock.model.plan import Plan
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.model.taskgraph import TaskGraph
+from penstock.model.taskgraph import Ints, TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Options, Problem
 from penstock.optimise.door import place
+from penstock.optimise.fuse.steps.rules import Rules
 from penstock.optimise.place import SCHEDULERS
+from penstock.optimise.search import throughput
 from penstock.optimise.search.pressure import PRESSURE_NOTE, Price, Pricing
 from penstock.testing import certificate_faults, instances, profiles
 
@@ -144,6 +146,24 @@ def test_throughput_is_never_behind_another_scheduler(data: st.DataObject) -> No
             continue
         mine = price_of(ours, graph, cluster, profile)
         assert mine <= price_of(theirs, graph, cluster, profile), f"{name} has a plan under less pressure"
+
+
+def test_rules_are_met_by_what_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are about fifty starts, and making one meet rules takes a tenth of a second where tasks are hundreds."""
+    asked: list[Ints] = []
+
+    def met(problem: Problem, rules: Rules, node: Ints, worker: Ints) -> tuple[Ints, Ints]:
+        asked.append(node)
+        return node, worker
+
+    monkeypatch.setattr(throughput, "met", met)
+    graph = replace(QUERY, constraints=(Apart("worker", ("read/0", "count/0")),))
+    cluster = job_cluster(2, 2)
+    for theta, some in ((THETA, True), (0.0, False)):
+        asked.clear()
+        plan = place(graph, cluster, "best", options=Options(theta=theta, settings=GOAL))
+        assert check_plan(graph, cluster, plan) == []
+        assert bool(asked) == some
 
 
 @settings(max_examples=15)

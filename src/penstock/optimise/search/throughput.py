@@ -75,7 +75,7 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
     search = _Search(problem, rules, Pricing.of(problem, seats), places, Deadline.after(theta))
     plans += _starts(search, options)
     if rules is not None:
-        plans += [met(problem, rules, *plan) for plan in plans]
+        plans += _meeting(search, rules, plans)
     priced = {(n.tobytes(), w.tobytes()): (n, w) for n, w in plans if search.holds((n, w))}
     if not priced:
         msg = "no plan that keeps every limit of its workers was found; add nodes, or try --set goal=bytes"
@@ -104,6 +104,16 @@ def _seats_of(problem: Problem, placement: Placement, options: Options) -> Plan:
     if not problem.constraints:
         worker, _ = seated(problem, node, worker, options)
     return node, worker.astype(np.int32)
+
+
+def _meeting(search: _Search, rules: Rules, plans: list[Plan]) -> list[Plan]:
+    """The plans made to meet the rules, as far as there is time: the plan with the fewest bytes keeps them anyhow."""
+    found: list[Plan] = []
+    for plan in plans:
+        if search.deadline.remaining <= 0:
+            break
+        found.append(met(search.problem, rules, *plan))
+    return found
 
 
 def _others(problem: Problem, options: Options, theta: float) -> list[Plan]:
