@@ -58,10 +58,12 @@ class Hello:
         """ValueError for amounts that no machine has: plans would be made of them."""
         object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made lists of them
         object.__setattr__(self, "tags", tuple(map(str, self.tags[:TAGS_MAX])))
-        for name, least, most in (("cores", 0.0, CORES_MAX), ("work_ms", -1.0, WORK_MS_MAX), ("memory_mb", -1.0, inf)):
+        for name, most in (("cores", CORES_MAX), ("work_ms", WORK_MS_MAX), ("memory_mb", inf)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least < value <= most:
-                msg = f"{name} is {value!r}; it must be a number above {max(least, 0.0):g} and at most {most:g}"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= most or (name == "cores" and value == 0):
+                least = "above 0" if name == "cores" else "0 (not known) or more"
+                msg = f"{name} is {value!r}; it must be a number, {least}, and at most {most:g}"
                 raise ValueError(msg)
 
     @property

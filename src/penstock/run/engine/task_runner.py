@@ -342,7 +342,9 @@ class TaskRunner:
                 raise InternalError(msg)
         for edge in self._outbound[t]:
             if not self._machine.holds(edge):
+                self._meters.sending(edge)
                 self._links.send_mark(Kind.END, self._numbers[edge])
+                self._meters.rest()
         self._machine.finished(t)
 
     def stop_sources(self) -> None:
