@@ -50,6 +50,7 @@ def test_each_piece_of_work_is_charged_where_it_belongs(plan: str, seed: int) ->
     for name, cost_ns in TASK_NS.items():
         row = found.tasks[name]
         assert row["cpu_us"] == row["busy_us"] == found.paid[name] * cost_ns // 1000, name
+        assert name == "rows/0" or row["runs"] == found.paid[name], "opening, watermarks and ends are no batches"
     for source, target in (("rows/0", "first/0"), ("first/0", "second/0")):
         counts = found.edges[source, target]
         assert counts["tuples"] == 2 * BATCHES
