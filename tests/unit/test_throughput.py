@@ -124,6 +124,24 @@ def test_little_work_that_talks_much_stays_in_one_worker() -> None:
     assert len(set(plan.assignment.values())) == 1
 
 
+@pytest.mark.parametrize(("load", "workers"), [(0.002, 1), (0.2, 7)])
+def test_measured_work_that_is_next_to_nothing_is_not_shared_out(load: float, workers: int) -> None:
+    """Seven tasks that take 1.4 % of a core got a worker each, on three nodes, and 600 kB/s between them."""
+    tasks = {f"{o.name}/{i}": TaskProfile(load) for o in QUERY.operators for i in range(o.tasks)}
+    count = {operator.name: operator.tasks for operator in QUERY.operators}
+    edges = tuple(
+        EdgeProfile(f"{s.source}/{i}", f"{s.target}/{j}", 1e5, 1e3, 20.0)
+        for s in QUERY.streams
+        for i, j in itertools.product(range(count[s.source]), range(count[s.target]))
+    )
+    cluster = Cluster(tuple(Node(f"n{k}", 2.4, slots=3) for k in range(3)))
+    plan = place(QUERY, cluster, "best", profile=Profile(tasks, edges), options=Options(theta=THETA, settings=GOAL))
+    assert len(set(plan.assignment.values())) == workers
+    assert (plan.cost == 0.0) == (workers == 1)
+    (note,) = plan.notes
+    assert ("0.014" in note) == (workers == 1)  # the note tells the pressure as it is
+
+
 @settings(max_examples=25)
 @given(data=st.data())
 def test_throughput_is_never_behind_another_scheduler(data: st.DataObject) -> None:

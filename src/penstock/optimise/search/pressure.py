@@ -6,7 +6,7 @@ nodes keep a fifth back (`USABLE_SHARE` of jobs, as in the papers); a thread doe
 
 Declared loads say how tasks compare and may be wrong for each operator alone. Where nothing was measured, each operator
 is therefore also looked at as if it were the only one that counts, and those pressures are added up: an even spread of
-sources and of keyed tasks.
+sources and of keyed tasks. Where loads were measured, pressures below EASY are equal, and little work stays together.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from penstock.optimise.contract import Problem
 
 USABLE_SHARE = 0.8
 STEP = 1e-3  # relative: pressures that differ by less are equal, and traffic decides
+EASY = 0.1  # of what a worker can do: less is no pressure, and a stream may grow tenfold before it is felt
 PRESSURE_NOTE = "goal throughput: "
 SPREAD_CELLS_MAX = 4_000_000  # operators x workers
 
@@ -69,6 +70,14 @@ class Pricing:
 
     def price(self, node: Ints, worker: Ints) -> Price:
         """What this plan costs."""
+        return self._priced(node, worker)[0]
+
+    def pressure(self, node: Ints, worker: Ints) -> float:
+        """Load of the most loaded worker or node, relative to what it can do."""
+        return self._priced(node, worker)[1]
+
+    def _priced(self, node: Ints, worker: Ints) -> tuple[Price, float]:
+        """The price, and the pressure that it was made from."""
         graph, nodes = self.problem.graph, self.problem.node_count
         a, b = graph.source, graph.target
         seat = node.astype(np.int64) * self.seats + worker
@@ -78,17 +87,15 @@ class Pricing:
         count = nodes * self.seats
         load = np.bincount(seat, graph.load, minlength=count).astype(np.float64)
         load += np.bincount(seat[a], sending, minlength=count) + np.bincount(seat[b], receiving, minlength=count)
-        return Price(
-            level=_level(self._pressure(load)),
+        pressure = self._pressure(load)
+        price = Price(
+            level=self._level(pressure),
             spread=round(self._spread(seat, count), 9) if self.declared else 0.0,
             communication=round(float(sending.sum() + receiving.sum()), 12),
             between_nodes=float(graph.rate[apart == SOCKET].sum()),
             between_workers=float(graph.rate[apart == RING].sum()),
         )
-
-    def pressure(self, node: Ints, worker: Ints) -> float:
-        """Load of the most loaded worker or node, relative to what it can do."""
-        return float((1 + STEP) ** self.price(node, worker).level) if len(node) else 0.0
+        return price, pressure
 
     def least(self) -> float:
         """A bound: all tasks' own work over all there is, and the heaviest task on the fastest thread."""
@@ -98,7 +105,10 @@ class Pricing:
 
     def least_level(self) -> int:
         """The bound as a level."""
-        return _level(self.least())
+        return self._level(self.least())
+
+    def _level(self, pressure: float) -> int:
+        return _level(max(pressure, EASY) if self.problem.graph.counted else pressure)
 
     def _pressure(self, load: Floats) -> float:
         on_node = load.reshape(-1, self.seats).sum(axis=1) / self.cores
