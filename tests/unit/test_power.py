@@ -92,6 +92,14 @@ class TestSlots:
         many = hellos({"cores": 0.5}, {"cores": 4.0, "address": "h:2"})
         assert [node.capacity for node in Slots.of(many, None).cluster().nodes] == [0.4, 0.8]
 
+    @pytest.mark.parametrize(("host_cores", "each", "whole"), [(32.0, 1.6, 4.8), (3.0, 0.8, 2.4), (0.0, 1.6 / 3, 1.6)])
+    def test_containers_of_one_host_have_their_own_quotas(self, host_cores: float, each: float, whole: float) -> None:
+        """Three of 2 cores, on a host of 32, of 3 and of nobody knows how many."""
+        two = [{"cores": 2.0, "address": f"h:{pod}", "ipc": f"pod{pod}", "host_cores": host_cores} for pod in "123"]
+        many = hellos(*two, *two)
+        assert [n.capacity for n in Slots.of(many, None).cluster().nodes] == [pytest.approx(each)] * 3
+        assert [n.capacity for n in Slots.of(many, "host").cluster().nodes] == [pytest.approx(whole)]
+
     def test_speeds_are_the_driver_s_cores(self) -> None:
         many = hellos({"work_ms": 2.0}, {"work_ms": 1.0, "boot_id": "fast", "address": "f:1"})
         slow, fast = (n for n in sorted(Slots.of(many, "host", 2.0).cluster(2.0).nodes, key=lambda n: n.capacity))

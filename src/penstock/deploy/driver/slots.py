@@ -110,9 +110,18 @@ class Slots:
 
 
 def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None) -> dict[str, Power]:
-    """What each node has, by what its workers say; nodes of one host share cores and memory by their workers."""
+    """What each node has, by what its workers say; nodes of one host share cores and memory by their workers.
+
+    What a control group leaves to a container (workers with one ipc) is no limit of the other containers of its host.
+    """
     on_host = Counter(hello.boot_id for hello in hellos)
-    host_cores = {h.boot_id: max(o.cores for o in hellos if o.boot_id == h.boot_id) for h in hellos}
+    inside = Counter(map(_container, hellos))
+    quota = {key: max(o.cores for o in hellos if _container(o) == key) for key in inside}
+    host_cores = {
+        host: max(h.host_cores for h in hellos if h.boot_id == host)
+        or max(h.cores for h in hellos if h.boot_id == host)
+        for host in on_host
+    }
     host_memory = {h.boot_id: min(o.memory_mb for o in hellos if o.boot_id == h.boot_id) for h in hellos}
     found: dict[str, Power] = {}
     for name in dict.fromkeys(names):
@@ -120,12 +129,20 @@ def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None)
         host = here[0].boot_id
         share = len(here) / on_host[host]
         memory = host_memory[host] * share
+        granted = sum(
+            min(max(h.cores for h in here if _container(h) == key), quota[key] * count / inside[key])
+            for key, count in Counter(map(_container, here)).items()
+        )
         found[name] = Power(
-            cores=min(max(hello.cores for hello in here), host_cores[host] * share),
+            cores=min(granted, host_cores[host] * share),
             speed=_speed(min(hello.work_ms for hello in here), work_ms),
             memory_mb=memory if math.isfinite(memory) and memory > 0 else None,
         )
     return found
+
+
+def _container(hello: Hello) -> tuple[str, str]:
+    return hello.boot_id, hello.ipc
 
 
 def taken_of(hellos: Sequence[Hello], names: Sequence[str], others: Sequence[Use]) -> dict[str, float]:

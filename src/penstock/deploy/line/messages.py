@@ -29,6 +29,7 @@ ROWS_NAME_BYTES_MAX = 4096
 CORES_MAX = 65_536.0
 WORK_MS_MAX = 60_000.0
 TAGS_MAX = 64  # of one worker
+AMOUNTS = (("cores", CORES_MAX), ("host_cores", CORES_MAX), ("work_ms", WORK_MS_MAX), ("memory_mb", inf))
 _NAME_LENGTH = struct.Struct("<H")
 
 
@@ -53,12 +54,13 @@ class Hello:
     cores: float = CORES_MAX  # that the executor's processes may use
     work_ms: float = 0.0  # CPU time of the test of speed (`power`); 0: not told
     tags: Sequence[str] = ()  # of the executor (`node_tags`)
+    host_cores: float = 0.0  # of the machine, where `cores` may be a container's; 0: not told
 
     def __post_init__(self) -> None:
         """ValueError for amounts that no machine has: plans would be made of them."""
         object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made lists of them
         object.__setattr__(self, "tags", tuple(map(str, self.tags[:TAGS_MAX])))
-        for name, most in (("cores", CORES_MAX), ("work_ms", WORK_MS_MAX), ("memory_mb", inf)):
+        for name, most in AMOUNTS:
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not 0 <= value <= most or (name == "cores" and value == 0):

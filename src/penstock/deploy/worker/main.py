@@ -214,6 +214,7 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> 
         cores=usable_cores(),
         work_ms=work_ms(),
         tags=_tags(),
+        host_cores=float(os.cpu_count() or 0),
     )
 
 
