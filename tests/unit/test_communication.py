@@ -16,7 +16,7 @@ from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.model.traffic import BATCH_BYTES, ROW_BYTES, estimated
-from penstock.optimise.communication import predicted_cpu, seat_loads
+from penstock.optimise.communication import predicted_cpu, rates_are_cpu, seat_loads
 from penstock.optimise.contract import Problem
 from penstock.testing import counted_profiles, topologies
 
@@ -31,6 +31,19 @@ PLACES = {
     "ring": {"a/0": Slot("n1", 0), "b/0": Slot("n1", 1)},
     "socket": {"a/0": Slot("n1", 0), "b/0": Slot("n2", 0)},
 }
+
+
+@pytest.mark.parametrize("load", [0.5, 1.0, 2.0, 8.0])
+def test_rates_of_a_program_are_not_taken_for_cpu_however_loads_are_declared(load: float) -> None:
+    """Declared loads say how tasks compare: doubling all of them must not make each stream a core."""
+    program = OperatorGraph(
+        "p", (Operator("a", load=load), Operator("b", load=load)), (Stream("a", "b"),), relative=True
+    )
+    stated = replace(program, relative=False)
+    assert not rates_are_cpu(TaskGraph.expand(program))
+    assert rates_are_cpu(TaskGraph.expand(stated)) == (load >= 1.0)
+    measured = Profile({}, (EdgeProfile("a/0", "b/0", 0.25),))
+    assert rates_are_cpu(TaskGraph.expand(program, measured)) == rates_are_cpu(TaskGraph.expand(stated, measured))
 
 
 def edge_cpu(edge: EdgeProfile, distance: Distance, costs: StreamCosts) -> tuple[float, float]:

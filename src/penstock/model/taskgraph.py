@@ -53,6 +53,7 @@ class TaskGraph:
     tuples: Floats
     batches: Floats
     counted: bool = False  # whether a profile says rows, batches or CPU of any edge; rates are bytes per second then
+    relative: bool = False  # whether rates have no unit (`OperatorGraph.relative`)
     measured: tuple[MeasuredEnd, ...] = ()  # at most one for each distance and end
     costs: StreamCosts = DEFAULT_COSTS  # what `ends` takes where it is given none
 
@@ -120,6 +121,7 @@ class TaskGraph:
             tuples=edges.tuples,
             batches=edges.batches,
             counted=self.counted,
+            relative=self.relative,
             measured=edges.measured,
             costs=self.costs,
         )
@@ -171,6 +173,7 @@ class TaskGraph:
             tuples=edges.tuples,
             batches=edges.batches,
             counted=profile is not None and any(_is_counted(edge) for edge in profile.edges),
+            relative=graph.relative and (profile is None or not profile.edges),
             measured=edges.measured,
             costs=costs if profile is None or profile.costs is None else profile.costs,
         )

@@ -68,6 +68,7 @@ class OperatorGraph:
     operators: tuple[Operator, ...]
     streams: tuple[Stream, ...] = ()
     constraints: tuple[Constraint, ...] = field(default=())
+    relative: bool = False  # rates say how streams compare and have no unit: a program's, before it is measured
 
     @property
     def task_count(self) -> int:

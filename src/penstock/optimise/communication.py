@@ -26,8 +26,12 @@ StreamCost = float | Floats  # CPU of one unit of rate at each end of a cut stre
 
 
 def rates_are_cpu(graph: TaskGraph) -> bool:
-    """Whether rates may be fractions of a CPU: all streams, cut at both ends, cost no more than all tasks then."""
-    return not graph.counted and 2.0 * graph.total_rate <= float(graph.load.sum())
+    """Whether rates may be fractions of a CPU: all streams, cut at both ends, cost no more than all tasks then.
+
+    Rates that a profile counted are bytes, and those of a program that was not measured have no unit
+    (`test_rates_of_a_program_are_not_taken_for_cpu_however_loads_are_declared`).
+    """
+    return not (graph.counted or graph.relative) and 2.0 * graph.total_rate <= float(graph.load.sum())
 
 
 def stream_ends(graph: TaskGraph, distance: Distance, costs: StreamCosts | None = None) -> tuple[Floats, Floats]:

@@ -118,6 +118,7 @@ def joined(graphs: Sequence[OperatorGraph], names: Sequence[str]) -> OperatorGra
             for s in graph.streams
         ),
         tuple(_renamed(constraint, name) for name, graph in pairs for constraint in graph.constraints),
+        relative=any(graph.relative for graph in graphs),
     ).validated()
 
 

@@ -151,6 +151,7 @@ class Dataflow:
             tuple(Operator(o.name, o.tasks, o.load, o.memory_mb, o.role == "source") for o in self.operators),
             tuple(Stream(i.operator, o.name, i.grouping.kind) for o in self.operators for i in o.inputs),
             self.constraints,
+            relative=True,
         )
 
     def placeable(self, named: Iterable[str] = ()) -> OperatorGraph:

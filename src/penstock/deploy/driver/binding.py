@@ -151,6 +151,8 @@ def bind(
         certified = given(dataflow, slots, placing.plan, placing.profile)
     places, notes = worker_places(hellos, slots, settings.transport)
     worker_of = {task: slots.worker(slot) for task, slot in certified.plan.assignment.items()}
+    if len({slots.node_of[worker] for worker in worker_of.values()}) < 2:
+        notes = ()  # nothing passes between nodes
     return Bound(certified, Deployment(job, places, worker_of, settings), notes + taken_note(slots))
 
 
@@ -254,7 +256,8 @@ def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None)
     told = {task: plan.assignment[task] for task in readers if task in plan.assignment}
     moved = any(real.get(slot, slot) != readers[task] for task, slot in told.items())
     assignment = {task: real[slot] for task, slot in own.items()} | readers
-    notes = _told(plan.notes, graph, slots, profile, assignment) + ((MOVED_NOTE,) if moved else ())
+    own_notes = tuple(note for note in plan.notes if not note.startswith(PRESSURE_NOTE))  # of other workers
+    notes = _told(own_notes, graph, slots, profile, assignment) + ((MOVED_NOTE,) if moved else ())
     stated = dataclasses.replace(plan, notes=notes, constraints=graph.constraints)
     return costed(demanding(graph, pinned), assignment, slots, profile, stated)
 
