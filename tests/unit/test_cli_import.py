@@ -68,6 +68,7 @@ def test_one_document_for_programs(run: Run) -> None:
         (("storm", IMPORTED / "storm", "--tuple-bytes", "-1"), "tuple_bytes is -1"),
         (("storm", IMPORTED / "storm", "-o", "no/such/folder.json"), "there is no folder no/such"),
         (("storm", IMPORTED / "storm", "--topology-out", "picture.png"), "is a picture's"),
+        (("storm", IMPORTED / "storm", "-o", "one.json", "--topology-out", "./one.json"), "are both one.json"),
         (("kafka", "x"), "'kafka' is not one of 'spark', 'storm', 'flink'"),
     ],
 )

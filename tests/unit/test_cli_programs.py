@@ -182,3 +182,31 @@ def test_run_hands_on_what_it_is_told_of_a_plan(program: str, monkeypatch: pytes
     Path("kept.json").write_text(json.dumps({"constraints": [{"type": "dedicated-worker", "operator": "absent"}]}))
     assert cli.run_command() == 2  # refused before a job is started
     assert len(heard) == 1
+
+
+def test_what_a_program_prints_is_no_answer(tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    loud = PROGRAM.replace("def built():", "print('loading')\n\ndef built():\n    print('building')")
+    (tmp_path / "loud_for_cli.py").write_text(loud)
+    status, out, err = said(capsys, "place", "loud_for_cli.py:built", "2x1", "--format", "json")
+    assert (status, json.loads(out)["penstock"]) == (0, 1)
+    assert {"loading", "building"} <= set(err.split())
+
+
+NOISY = """{"penstock": 1, "name": "noisy",
+ "operators": [{"name": "a", "tasks": 2, "load": [3.0, 0.4]}, {"name": "b", "tasks": 8, "load": 0.01}],
+ "streams": [{"from": "a", "to": "b", "rate": 1.0}]}"""
+
+
+def test_what_native_code_prints_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "noisy.json").write_text(NOISY)  # METIS prints of an empty part when it cuts this into workers
+    words = ("place", "noisy.json", "1x4", "--tasks-per-worker", "2", "--format", "json")
+    done = subprocess.run(
+        [sys.executable, "-c", "from penstock.cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, json.loads(done.stdout)["scheduler"]) == (0, "best")
+    assert "***" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, workers_needed
+from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, fused, workers_needed
 from penstock.deploy.driver.facts import is_in_process
 from penstock.deploy.driver.given_plan import matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
@@ -25,9 +25,12 @@ from penstock.deploy.driver.submit import start_topology
 from penstock.deploy.line.messages import Fault, Hello, decode, decode_deployment, encode, encode_deployment
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, NotEnoughSlots, UnfitSession
 from penstock.model.check import check_plan
+from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint, Resource
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.topology import Operator, OperatorGraph, Stream
+from penstock.optimise.fuse.contract import FuseOptions
 from penstock.run.contract import MAIN, Task
 from penstock.run.dataflow import Dataflow, Input, OperatorSpec, sized
 from penstock.run.engine.worker import Deployment
@@ -315,6 +318,13 @@ def test_a_matching_is_found_whenever_there_is_one(data: st.DataObject) -> None:
         assert ways == []
     else:
         assert tuple(found[f"a/{i}"].node for i in first) in ways
+
+
+def test_the_seed_of_a_job_reaches_its_fusion_beside_options_that_state_none() -> None:
+    graph = OperatorGraph("t", (Operator("a", 2, load=0.1), Operator("b", 2, load=0.1)), (Stream("a", "b"),))
+    cluster = Cluster.uniform([(2, 2.0)])
+    for seed, own, meant in ((7, None, 7), (7, FuseOptions(balance=0.2), 7), (7, FuseOptions(seed=3), 3)):
+        assert fused(graph, cluster, Placing(fuse="none", seed=seed, fuse_options=own), ()).seed == meant
 
 
 def test_a_plan_for_another_topology_is_refused() -> None:

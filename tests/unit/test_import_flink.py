@@ -208,3 +208,19 @@ def test_requests_for_metrics_are_not_longer_than_addresses_may_be() -> None:
     asked = metric_names(1000)
     assert sum(names.count(",") + 1 for names in asked) == 5000
     assert max(map(len, asked)) < 4000
+
+
+def test_a_subtask_that_is_told_twice_is_refused() -> None:
+    documents = totals()
+    name = next(name for name in documents if name.startswith(f"vertex-{CALC}"))
+    documents[name]["subtasks"][1]["subtask"] = 0
+    with pytest.raises(InvalidInput, match=r"has the numbers \[0, 0, 2\], which must count from 0"):
+        read_flink(documents)
+
+
+def test_a_subtask_that_is_busier_than_a_thread_can_be_is_told() -> None:
+    assert not any("busy" in note and "where a thread has one" in note for note in read_flink(totals()).notes)
+    documents = totals()
+    name = next(name for name in documents if name.startswith(f"vertex-{CALC}"))
+    documents[name]["subtasks"][0]["metrics"]["accumulated-busy-time"] = 1e9
+    assert any("'Calc[2]' says that a subtask was busy" in note for note in read_flink(documents).notes)

@@ -9,7 +9,9 @@ import pytest
 
 from penstock.cli.show import telling
 from penstock.errors import InvalidInput
+from penstock.model.cluster import Cluster
 from penstock.model.taskgraph import Ints, TaskGraph
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.place import find_scheduler
@@ -87,6 +89,17 @@ def test_a_search_that_the_clock_cuts_says_so() -> None:
     assert any("the clock cut the search short" in note for note in cut.notes)
     assert any("larger --theta" in note for note in cut.notes)
     assert is_feasible(problem, cut.node)
+
+
+def test_a_first_answer_that_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    operators = (Operator("a", 4, load=1.0), Operator("b", 4, load=1.0))
+    graph = OperatorGraph("alike", operators, (Stream("a", "b", "forward", 1.0),))
+    problem = Problem(TaskGraph.expand(graph), Cluster.uniform([(2, 4.0)]))
+    assert annealed.CUT_NOTE not in schedule(problem, Options(theta=LONG)).notes
+    monkeypatch.setattr(annealed, "QUICK_PROOF_SHARE", 0.0)  # as on a machine that stood still for that long
+    cut = schedule(problem, Options(theta=LONG))
+    assert cut.proved_optimal  # and yet another plan of the same cost may be the answer
+    assert cut.notes.count(annealed.CUT_NOTE) == 1
 
 
 def test_the_proof_brings_a_bound_that_is_true() -> None:

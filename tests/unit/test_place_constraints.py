@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fuse_kit import random_case
 
-from penstock.errors import Infeasible, NoPlanFound, UnhonouredConstraints, UserError
+from penstock.errors import Infeasible, InvalidInput, NoPlanFound, UnhonouredConstraints, UserError
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
 from penstock.model.constraint_check import constraint_violations
@@ -163,3 +163,24 @@ def test_workers_keep_the_rules_and_the_slots() -> None:
         at = place(graph, cluster, name).assignment
         assert at["a/0"] == at["b/0"] != at["a/1"]
         assert {slot.worker for slot in at.values()} == {0, 1}
+
+
+def test_best_has_a_bound_under_constraints_and_it_is_true() -> None:
+    graph = OperatorGraph(
+        "t",
+        (Operator("a", 2, load=0.8), Operator("b", 2, load=0.8)),
+        (Stream("a", "b"),),
+        (Apart("node", ("a/0", "a/1")),),
+    )
+    cluster = Cluster.uniform([(4, 1.0)])  # a task to a node, so that every stream crosses
+    plan = place(graph, cluster, "best", options=Options(theta=0.5))
+    assert (plan.cost, plan.lower_bound, plan.proved_optimal) == (4.0, 4.0, True)
+
+
+def test_best_hears_of_its_settings_under_constraints() -> None:
+    graph = replace(GRAPH, constraints=(Apart("node", ("a", "b")),))
+    plan = place(graph, CLUSTER, "best", options=Options(settings={"rounds": 3}))
+    assert any("rounds changed nothing" in note for note in plan.notes)
+    for name, value in (("rounds", "x"), ("prove", 7), ("effort", "no"), ("effort_follows_theta", "perhaps")):
+        with pytest.raises(InvalidInput, match=f"setting {name} is"):
+            place(graph, CLUSTER, "best", options=Options(settings={name: value}))

@@ -23,6 +23,7 @@ from penstock.optimise.door import place
 from penstock.optimise.fuse.steps.rules import Rules
 from penstock.optimise.place import SCHEDULERS
 from penstock.optimise.search import throughput
+from penstock.optimise.search.annealed import CUT_NOTE
 from penstock.optimise.search.pressure import PRESSURE_NOTE, Price, Pricing
 from penstock.testing import certificate_faults, instances, profiles
 
@@ -245,6 +246,12 @@ def test_constraints_are_kept(constraints: tuple[Constraint, ...]) -> None:
     if isinstance(constraints[0], Pin):
         assert plan.assignment["read/0"] != plan.assignment["read/1"]
         assert plan.assignment["count/0"] != plan.assignment["count/1"]
+
+
+@pytest.mark.parametrize(("theta", "cut"), [(0.0, True), (3_600.0, False)])
+def test_a_search_that_the_clock_cuts_says_so(theta: float, cut: bool) -> None:
+    plan = place(QUERY, job_cluster(2), "best", options=Options(theta=theta, settings=GOAL))
+    assert (CUT_NOTE in plan.notes) is cut
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:

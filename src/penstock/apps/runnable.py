@@ -1,7 +1,7 @@
 """Applications that can be run: built-in ones by name, and a user's own by `file.py:name`.
 
 A user's file is loaded like a script. Its functions go to the workers by value, so that the file need not be installed
-there.
+there. What it prints meanwhile goes to stderr: stdout is the answer's (`test_what_a_program_prints_is_no_answer`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -34,12 +35,18 @@ def find_runnable(name: str, input_path: str | None = None) -> Topology:
     if input_path is not None:
         msg = f"--input is for built-in applications; {name!r} names its own sources"
         raise InvalidInput(msg)
-    module = _load(Path(path))
+    with redirect_stdout(sys.stderr):
+        return _of_program(name, Path(path), attribute)
+
+
+def _of_program(name: str, path: Path, attribute: str) -> Topology:
+    """The topology that a user's file has under a name, or makes by it."""
+    module = _load(path)
     if not hasattr(module, attribute):
         msg = f"{path} has no {attribute!r}; name a penstock.Topology in it, or a function that returns one"
         raise InvalidInput(msg)
     found = getattr(module, attribute)
-    made = _made(name, Path(path), found) if callable(found) and not isinstance(found, Topology) else found
+    made = _made(name, path, found) if callable(found) and not isinstance(found, Topology) else found
     if not isinstance(made, Topology):
         msg = f"{name!r} is {type(made).__name__}; it must be a penstock.Topology or a function that returns one"
         raise InvalidInput(msg)

@@ -21,8 +21,10 @@ CLEANS_UP = frozenset({"run", "profile", "import", "bench", "calibrate"})
 
 def main() -> None:
     """The console script."""
+    from penstock.cli.answer_stream import keep_stdout_for_answers
     from penstock.cli.interrupt import exit_on_interrupt
 
+    keep_stdout_for_answers()
     if not CLEANS_UP & set(sys.argv[1:2]):
         exit_on_interrupt()
     sys.exit(run_command())

@@ -71,6 +71,9 @@ def register(app: typer.Typer) -> None:
 
         for path in (out, topology_out):
             require_document(path)
+        if out is not None and topology_out is not None and out.resolve() == topology_out.resolve():
+            msg = f"--out and --topology-out are both {out}, and one would be written over the other; name two files"
+            raise InvalidInput(msg)
         given = {"--tuple-bytes": tuple_bytes, "--tasks-max": tasks_max, "--unknown-load": unknown_load}
         _require_fitting(system, {name for name, value in given.items() if value is not None})
         found = _read(system, source, tuple_bytes, tasks_max, unknown_load)

@@ -33,6 +33,7 @@ _READ = frozenset({BUSY, *RATES})
 TOTALS = ("write-bytes", "read-bytes", "write-records", "read-records")
 _BUSY_TOTAL = "accumulated-busy-time"
 NAMES_PER_REQUEST = 100
+BUSY_MAX = 1.05  # of a subtask, in seconds a second: Flink's clocks are not read at one moment
 _VERTEX = re.compile(r"[0-9a-f]{32}")
 _GROUPINGS = {
     "FORWARD": "forward",
@@ -111,6 +112,7 @@ def read_flink(documents: Mapping[str, object], *, unknown_load: float = UNKNOWN
     given = Names()
     names = {vertex: given.give(entry.text("name")) for vertex, entry in entries.items()}
     raise_faults(faults)
+    busiest = max(((load or 0.0, vertex) for vertex, one in measured.items() for load in one.busy), default=(0.0, ""))
     fed = {target for _, target, _ in links}
     found = [Found(names[vertex], measured[vertex].busy, vertex not in fed) for vertex in entries]
     notes = [
@@ -124,6 +126,11 @@ def read_flink(documents: Mapping[str, object], *, unknown_load: float = UNKNOWN
         )
     if odd := sorted({way for _, _, way in links if _GROUPINGS.get(way) is None or way == "RESCALE"}):
         notes.append(f"streams of {', '.join(odd)[:100]} are taken for shuffle")
+    if busiest[0] > BUSY_MAX:
+        notes.append(
+            f"{names[busiest[1]]!r} says that a subtask was busy {busiest[0]:.3g} seconds a second, where a thread has "
+            "one: times and totals are not of the same run, or not of Flink"
+        )
     notes += unread_note(answers.unread)
     name = answers.job.text("name", "flink")
     return assemble(plain_name(name), found, _flows(links, measured, names, tasks), notes, unknown_load)
@@ -190,8 +197,12 @@ def _since_start(answer: Fields | None, entry: Fields, tasks: int) -> _Measured:
         busy = None if whole[0] is None else whole[0] / tasks
         return _Measured((busy,) * tasks, *(evenly(added([total]), tasks) for total in whole[1:]))
     subtasks = sorted(records(answer, "subtasks"), key=lambda one: one.whole("subtask"))
-    if len(subtasks) != tasks:
-        answer.faults.add(answer.at("subtasks"), f"has {len(subtasks)} entries but the job gives it {tasks} subtasks")
+    numbers = [one.whole("subtask") for one in subtasks]
+    if numbers != list(range(tasks)):
+        said = f"has {len(numbers)} entries but the job gives it {tasks} subtasks"
+        if len(numbers) == tasks:
+            said = f"has the numbers {str(numbers)[:60]}, which must count from 0"
+        answer.faults.add(answer.at("subtasks"), said)
         return _Measured((None,) * tasks, *(evenly(0.0, tasks) for _ in TOTALS))
     rows = [_totals(subtask) for subtask in subtasks]
     return _Measured(

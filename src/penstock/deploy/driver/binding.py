@@ -209,8 +209,9 @@ def scheduled(
 
 
 def fused(graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...]) -> Plan:
-    """The fusion method's plan; its seed is the job's unless its own options state one."""
-    options = placing.fuse_options or FuseOptions(seed=placing.seed)
+    """The fusion method's plan; its seed is the job's unless its own options state another than 0."""
+    options = placing.fuse_options or FuseOptions()
+    options = dataclasses.replace(options, seed=options.seed or placing.seed)
     if options.theta is None:
         options = dataclasses.replace(options, theta=FUSE_SECONDS)
     return fuse(

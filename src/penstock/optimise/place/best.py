@@ -25,6 +25,7 @@ def schedule(problem: Problem, options: Options) -> Placement:
     goal = options.settings.get("goal", BYTES)
     if goal not in GOALS:
         raise InvalidInput.unknown_name(kind="goal", name=str(goal), known=GOALS)
+    lasting.require_settings(options)
     if goal == BYTES:
         return _fewest_bytes(problem, options)
     theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
@@ -34,5 +35,8 @@ def schedule(problem: Problem, options: Options) -> Placement:
 
 def _fewest_bytes(problem: Problem, options: Options) -> Placement:
     if problem.constraints:
-        return constrained.schedule(problem, options)
+        placement = constrained.schedule(problem, options)
+        unheard = ", ".join(name for name in options.settings if name != "goal")
+        note = (f"under constraints the search has other steps: {unheard} changed nothing",) if unheard else ()
+        return replace(placement, notes=placement.notes + note)
     return seatable(problem, options, lasting.find(problem, options))

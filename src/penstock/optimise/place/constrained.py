@@ -32,6 +32,7 @@ from penstock.optimise.fuse.steps.workers import keeps_rules, numbers_on_nodes, 
 from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.search import annealed
+from penstock.optimise.search.lasting import quick_bound
 from penstock.optimise.search.seatable import seatable
 from penstock.optimise.seats import crowded, seated
 from penstock.optimise.workers import split_by_kway
@@ -47,25 +48,28 @@ FUSION_THETA_MIN = 2.0
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest placement found that keeps every constraint."""
     rules = compile_rules(problem)
-    found, reason = by_search(problem, rules, options)
-    return _seated(problem, rules, found, reason, options, 0.0)
+    found, reason, bound = by_search(problem, rules, options)
+    return _seated(problem, rules, found, reason, options, bound)
 
 
 def prove(problem: Problem, options: Options, theta: float) -> Placement:
     """The same with a lower bound, and a better plan where the program finds one."""
     deadline = Deadline.after(theta)
     rules = compile_rules(problem)
-    found, _ = by_search(problem, rules, replace(options, theta=min(SEARCH_THETA, 0.3 * theta)))
+    found, _, relaxed = by_search(problem, rules, replace(options, theta=min(SEARCH_THETA, 0.3 * theta)))
     proved, bound = by_program(problem, rules, found[0] if found else None, deadline)
     reason = (
         f"no placement of {problem.task_count} tasks on {problem.node_count} nodes that keeps the constraints was "
         "found in the time allowed; raise --theta, add nodes, or drop a constraint"
     )
-    return _seated(problem, rules, [*found, *proved], reason, options, bound)
+    return _seated(problem, rules, [*found, *proved], reason, options, max(bound, relaxed))
 
 
-def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[Ints], str]:
-    """Placements that keep every rule about nodes, cheapest first, and what is in the way where there is none."""
+def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[Ints], str, float]:
+    """Placements that keep every rule about nodes, cheapest first, what is in the way where there is none, and a bound.
+
+    What no placement without constraints goes below, none with them does.
+    """
     total = float(problem.graph.rate.sum())
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
     graph = site_graph(problem, rules, stream_cost)
@@ -75,8 +79,11 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     case = Case(_nodes_alone(problem), asked, given=graph)
     plain, brief = Problem(problem.graph, problem.cluster), replace(options, theta=theta, settings={})
     found = annealed.others(plain, options, theta)
+    bound = quick_bound(plain)
     with suppress(UserError):
-        found.append(seatable(plain, brief, annealed.find(plain, brief)).node)
+        relaxed = annealed.find(plain, brief)
+        bound = max(bound, relaxed.lower_bound)
+        found.append(seatable(plain, brief, relaxed).node)
     reason = "every plan that keeps the constraints exceeds a node's bandwidth"
     holding = _holding(problem, rules, graph, _with_met(problem, rules, found, options))
     found = [_refined(case, graph, holding[0], Deadline.after(theta))] if holding else []
@@ -86,7 +93,7 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
             found.append(fused.host[fused.worker].astype(np.int32))
         except NoPlanFound as refused:
             reason = str(refused)
-    return _holding(problem, rules, graph, [*holding, *_with_met(problem, rules, found, options)]), reason
+    return _holding(problem, rules, graph, [*holding, *_with_met(problem, rules, found, options)]), reason, bound
 
 
 def _nodes_alone(problem: Problem) -> Problem:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,7 @@ FINISH_SHARE_MAX = 0.3  # of theta
 LAST_RESORT_TASKS_MAX = 200
 MARGIN = 1e-11  # relative: the core sums loads step by step, so it aims this much below a limit
 SAME_COST = 1e-9
+CUT_NOTE = "the clock cut the search short, so that another run may find another plan"
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,24 @@ def find(problem: Problem, options: Options) -> Placement:
     search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
     if (alone := _one_node(problem)) is not None:
         return finished(search, [alone], options)
-    model = _class_model(problem)
+    model, late = _class_model(problem), False
     if model is not None and len(model.kept) <= QUICK_PROOF_CONFIGURATIONS:
-        proof, bound = _proof(problem, model, math.inf, Deadline.after(QUICK_PROOF_SHARE * theta))
+        until = Deadline.after(QUICK_PROOF_SHARE * theta)
+        proof, bound = _proof(problem, model, math.inf, until)
         if proof and is_feasible(problem, proof[0]) and is_proved(problem, node_cost(problem, proof[0]), bound):
             return finished(search, proof, options, bound)
+        late = until.remaining <= 0
     found = _searched(search, options, theta)
+    cut = (CUT_NOTE,) if late or deadline.remaining <= 0 else ()
     if model is None:
-        return finished(search, found, options)
+        return _noted(finished(search, found, options), cut)
     known = min((node_cost(problem, node) for node in found if is_feasible(problem, node)), default=math.inf)
     proof, bound = _proof(problem, model, known, Deadline.after(PROOF_SHARE * theta))
-    return finished(search, [*found, *proof], options, bound)
+    return _noted(finished(search, [*found, *proof], options, bound), cut)
+
+
+def _noted(placement: Placement, notes: tuple[str, ...]) -> Placement:
+    return replace(placement, notes=placement.notes + notes)
 
 
 def _searched(search: Search, options: Options, theta: float) -> list[Ints]:
@@ -104,7 +112,7 @@ def _searched(search: Search, options: Options, theta: float) -> list[Ints]:
 
 def _effort(problem: Problem, options: Options, theta: float) -> float:
     """Iterations in units of the usual ones: a setting, and more for a larger theta where much is left to find."""
-    follows = options.settings.get("effort_follows_theta", True) and problem.task_count > EVOLVE_TASKS_MAX
+    follows = asked_to_follow(options) and problem.task_count > EVOLVE_TASKS_MAX
     return asked_effort(options) * (max(1.0, theta) if follows else 1.0)
 
 
@@ -115,6 +123,15 @@ def asked_effort(options: Options) -> float:
         msg = f"setting effort is {effort!r}; it must be a number above 0 and at most 1e6"
         raise InvalidInput(msg)
     return float(effort)
+
+
+def asked_to_follow(options: Options) -> bool:
+    """The setting `effort_follows_theta`, true unless it is given."""
+    follows = options.settings.get("effort_follows_theta", True)
+    if not isinstance(follows, bool):
+        msg = f"setting effort_follows_theta is {follows!r}; it must be true or false"
+        raise InvalidInput(msg)
+    return follows
 
 
 def native(problem: Problem) -> _core.Network:

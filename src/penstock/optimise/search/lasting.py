@@ -6,8 +6,8 @@ nothing cheaper (`ROUNDS_IN_VAIN`) are what "stalled" means. Would a round bring
 would fail with a chance of (1 - p) ** n: with 95 % confidence p is below 1 - 0.05 ** (1 / n). That says something of
 rounds, not of the optimum. The proof is the search of `exact`, begun from the cheapest plan, for the time that is left.
 
-Seed, effort and theta alone decide the plan unless the clock cut a round or the proof short, which the notes then say:
-`test_same_seed_same_plan`, `test_a_search_that_the_clock_cuts_says_so`.
+Seed, effort and theta alone decide the plan unless the clock cut an answer, a round or the proof short, which the notes
+then say: `test_same_seed_same_plan`, `test_a_search_that_the_clock_cuts_says_so`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Standing:
     in_vain: int = 0
     rounds_in_vain: int = ROUNDS_IN_VAIN
     cut: bool = False  # whether the plan might be another one with more time
+    first_cut: bool = False  # whether the first answer already might
 
     def offer(self, node: Ints, margin: float = annealed.SAME_COST) -> bool:
         """Keep the placement if it fits and is cheaper; of plans of equal cost the first one stays."""
@@ -92,11 +93,12 @@ def find(problem: Problem, options: Options) -> Placement:
     rounds, prove = _asked_rounds(options), _asked_proof(options)
     deadline = Deadline.after(theta)
     first = annealed.find(problem, options)
-    standing = Standing(problem, options, first, node_cost(problem, first.node), rounds_in_vain=rounds)
+    own = replace(first, notes=tuple(note for note in first.notes if note != annealed.CUT_NOTE))
+    standing = Standing(problem, options, own, node_cost(problem, first.node), rounds_in_vain=rounds)
+    standing.first_cut = own.notes != first.notes
     standing.tell()
-    if problem.task_count <= QUICK_BOUND_TASKS_MAX and not standing.ended:
-        varying = Varying(problem)
-        standing.raise_bound(varying.fixed + varying.rounded_up(neighbourhood_bound(varying)))
+    if not standing.ended:
+        standing.raise_bound(quick_bound(problem))
     provable = prove and problem.task_count <= COLUMN_TASKS_MAX
     share = SEARCH_SHARE_SMALL if problem.task_count <= SMALL_TASKS else SEARCH_SHARE
     _search(standing, Deadline(deadline.at - (1 - share) * theta, deadline.clock) if provable else deadline)
@@ -108,6 +110,20 @@ def find(problem: Problem, options: Options) -> Placement:
             break  # a proof that failed may succeed from a cheaper plan alone
     standing.cut |= deadline.remaining <= 0 and not standing.ended
     return _finished(standing)
+
+
+def quick_bound(problem: Problem) -> float:
+    """A true lower bound that costs no search; 0 beyond the size to which it is quick."""
+    if problem.task_count > QUICK_BOUND_TASKS_MAX:
+        return 0.0
+    varying = Varying(problem)
+    return varying.fixed + varying.rounded_up(neighbourhood_bound(varying))
+
+
+def require_settings(options: Options) -> None:
+    """Refuse values that a setting of the search cannot have, also where the search is not asked."""
+    _asked_rounds(options), _asked_proof(options), annealed.asked_effort(options)
+    annealed.asked_to_follow(options)
 
 
 def _asked_rounds(options: Options) -> int:
@@ -175,8 +191,8 @@ def _finished(standing: Standing) -> Placement:
     notes = placement.notes
     if not standing.ended and standing.rounds_in_vain:
         notes += (_how_it_ended(standing),)
-    if standing.cut and (later or not standing.ended):
-        notes += ("the clock cut the search short, so that another run may find another plan",)
+    if standing.first_cut or (standing.cut and (later or not standing.ended)):
+        notes += (annealed.CUT_NOTE,)
     return replace(placement, proved_optimal=standing.ended, notes=notes)
 
 

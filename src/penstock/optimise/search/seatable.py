@@ -35,7 +35,8 @@ def seatable(problem: Problem, options: Options, found: Placement) -> Placement:
         return found
     theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
     candidates = [*annealed.others(problem, options, theta), *_by_slots(problem)]
-    candidates += _with_less(problem, options, found.node, theta)
+    smaller = _with_less(problem, options, found.node, theta)
+    candidates += [placement.node for placement in smaller]
     holding = [node for node in candidates if _holds(problem, node, options)]
     if problem.task_count <= WALK_TASKS_MAX:
         holding += _walked(problem, options, [found.node, *candidates])
@@ -52,18 +53,20 @@ def seatable(problem: Problem, options: Options, found: Placement) -> Placement:
     cheapest = min(holding, key=lambda node: node_cost(problem, node))
     cost = node_cost(problem, cheapest)
     bound = min(found.lower_bound, cost)
-    return Placement(cheapest, None, bound, found.proved_optimal and cost - bound <= PROVED * cost, found.notes)
+    cut = any(annealed.CUT_NOTE in placement.notes for placement in smaller) and annealed.CUT_NOTE not in found.notes
+    notes = (*found.notes, annealed.CUT_NOTE) if cut else found.notes
+    return Placement(cheapest, None, bound, found.proved_optimal and cost - bound <= PROVED * cost, notes)
 
 
 def _holds(problem: Problem, node: Ints, options: Options) -> bool:
     return is_feasible(problem, node) and not unseated(problem, node, options)
 
 
-def _with_less(problem: Problem, options: Options, node: Ints, theta: float) -> list[Ints]:
+def _with_less(problem: Problem, options: Options, node: Ints, theta: float) -> list[Placement]:
     """The search's answers while nodes that its last answer crowded have less and less."""
     share = np.ones(problem.node_count)
     rounds = np.zeros(problem.node_count, dtype=int)
-    found: list[Ints] = []
+    found: list[Placement] = []
     for _ in SHRINKING:
         if not (full := unseated(problem, node, options)):
             break
@@ -76,10 +79,10 @@ def _with_less(problem: Problem, options: Options, node: Ints, theta: float) -> 
         )
         smaller = replace(problem, cluster=replace(problem.cluster, nodes=nodes))
         try:
-            node = annealed.find(smaller, replace(options, theta=theta / len(SHRINKING))).node
+            found.append(annealed.find(smaller, replace(options, theta=theta / len(SHRINKING))))
         except UserError:
             break
-        found.append(node)
+        node = found[-1].node
     return found
 
 

@@ -24,7 +24,7 @@ from penstock.optimise.fuse.steps.rules import Rules, compile_rules
 from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.place import find_scheduler
-from penstock.optimise.search.annealed import THETA_DEFAULT, affordable
+from penstock.optimise.search.annealed import CUT_NOTE, THETA_DEFAULT, affordable
 from penstock.optimise.search.pressure import PRESSURE_NOTE, Price, Pricing
 from penstock.optimise.seats import crowded, seated
 from penstock.optimise.steps.kway import kway
@@ -94,7 +94,8 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
     bound = min(fewest_bytes.lower_bound, cost)
     busy, least = search.pricing.pressure(node, worker), search.pricing.least()
     note = f"{PRESSURE_NOTE}the busiest worker or node is at {busy:.3g} of what it can do; no plan is below {least:.3g}"
-    return Placement(node, worker, bound, False, (note,))
+    cut = search.deadline.remaining <= 0 or CUT_NOTE in fewest_bytes.notes
+    return Placement(node, worker, bound, False, (note, CUT_NOTE) if cut else (note,))
 
 
 def _seats_of(problem: Problem, placement: Placement, options: Options) -> Plan:
