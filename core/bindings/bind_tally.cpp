@@ -2,8 +2,9 @@
 // an edge. In Python the same counting was a tenth of the work on batches of a few rows. What the counts mean is in
 // `run/engine/meters.py`.
 //
-// Time is charged to slots: the tasks, the worker's loop, its waiting, its taking in of what has arrived, and the two
-// ends of each edge. Who is at work on an edge goes back to whoever was at work before, which is a task or the loop.
+// Time is charged to slots: the tasks, the worker's loop, its waiting, its taking in of what has arrived, its reports,
+// the two ends of each edge, and the loop's way to each task. Who is at work on an edge goes back to whoever was at work
+// before, which is a task or the loop. Why the loop's own time is shared out as it is: docs/decisions/0035-true-measurements.md.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
@@ -34,8 +35,11 @@ constexpr int SUB_BITS = 5;                   // 32 buckets for each power of tw
 constexpr int64_t MEASURE_ROWS = 64;          // a batch of so many rows is measured; of smaller ones a sample is
 constexpr int64_t MEASURE_FIRST = 256;        // of the smaller ones of an edge, this many from the start on ...
 constexpr uint64_t MEASURE_EVERY = 16;        // ... and then one of so many, in the mean
-constexpr uint64_t TIMED_EVERY = 8;           // sends of which one, in the mean, is timed by the CPU clock
+constexpr uint64_t TIMED_OFTEN = 8;           // sends of which one, in the mean, is timed by the CPU clock ...
+constexpr int64_t TIMED_FIRST = 512;          // ... until so many were ...
+constexpr uint64_t TIMED_EVERY = 32;          // ... and then one of so many
 constexpr double TIMED_KEPT = 0.998;          // of what was timed before, with each send that is timed
+constexpr int64_t SLICE_NS = 5'000'000;       // between two readings of the CPU clock
 constexpr int64_t TRANSPORT_NS_MAX = 3'600'000'000'000;  // clocks of two machines may differ by anything
 
 using Counts = std::vector<int64_t>;
@@ -55,6 +59,7 @@ struct EdgeCounts {
     int64_t small_rows = 0;                       // of batches that were not measured
     int64_t sampled_rows = 0, sampled_bytes = 0;  // of small ones that were
     int64_t measured = 0;                         // small ones since the start
+    bool wakes = false;                           // another worker, when something is sent
     double row_bytes = 0;                         // in the samples of the last interval that had any
     int64_t transport_ns = 0;
     uint64_t waiting = 0, in_ns = 0, out_ns = 0;  // batches in an inbox, and sums, modulo 2^64, of when they came and went
@@ -63,8 +68,8 @@ struct EdgeCounts {
 class Tally {
   public:
     Tally(size_t tasks, const std::vector<nb::object>& codecs, nb::object clock, nb::object cpu_clock)
-        : tasks_(static_cast<int64_t>(tasks)), clock_(std::move(clock)), cpu_clock_(std::move(cpu_clock)), wall_ns_(tasks + 3 + 2 * codecs.size()),
-          cpu_ns_(wall_ns_.size()), tuples_in_(tasks), runs_(tasks), busy_ns_(tasks), edges_(codecs.size()) {
+        : tasks_(static_cast<int64_t>(tasks)), clock_(std::move(clock)), cpu_clock_(std::move(cpu_clock)), wall_ns_(2 * tasks + 4 + 2 * codecs.size()),
+          cpu_ns_(wall_ns_.size()), causes_(wall_ns_.size()), tuples_in_(tasks), runs_(tasks), busy_ns_(tasks), edges_(codecs.size()) {
         for (size_t e = 0; e < codecs.size(); e++)
             if (!codecs[e].is_none()) edges_[e].schema = nb::cast<const ImageCodec&>(codecs[e]).schema;
     }
@@ -72,29 +77,58 @@ class Tally {
     int64_t loop() const { return tasks_; }
     int64_t waiting() const { return tasks_ + 1; }
     int64_t arriving() const { return tasks_ + 2; }
+    int64_t reporting() const { return tasks_ + 3; }
 
-    // Charges time to another from now on: a task, the loop, waiting or arriving. Returns what was charged until now.
+    // Counting begins now, in the thread that does the work.
+    void start() {
+        charge(loop(), now());
+        for (Counts* counts : {&wall_ns_, &cpu_ns_, &causes_, &tuples_in_, &runs_, &busy_ns_})
+            std::fill(counts->begin(), counts->end(), 0);
+        touched_.clear();
+        waited_ns_ = own_ns_ = 0;
+        settled_ns_ = since_ns_;
+        settled_cpu_ns_ = thread_ns();
+    }
+
+    // Charges time to another from now on: a task, the loop, waiting, arriving or reporting. Returns what was charged
+    // until now.
     int64_t switch_to(int64_t to, int64_t at_ns) {
-        if (to < 0 || to > arriving()) throw nb::index_error("no task has this number");
-        const int64_t was = at_work_ > arriving() ? base_ : at_work_;
+        if (to < 0 || to > reporting()) throw nb::index_error("no task has this number");
+        const int64_t was = on_edge() ? base_ : at_work_;
         timed_slot_ = -1;
         charge(to, at_ns < 0 ? now() : at_ns);
         return was;
     }
 
-    // The same for a task that gets rows, and counts them.
+    // The same for a task that gets rows, and counts them. What the loop has done since it was last at something else
+    // was done for this task.
     int64_t run(int64_t task, int64_t rows) {
         if (task < 0 || task >= tasks_) throw nb::index_error("no task has this number");
         tuples_in_[static_cast<size_t>(task)] += rows;
         runs_[static_cast<size_t>(task)]++;
-        return switch_to(task, -1);
+        const int64_t was = on_edge() ? base_ : at_work_;
+        if (at_work_ == loop()) at_work_ = way_slot(task);
+        timed_slot_ = -1;
+        charge(task, now());
+        return was;
     }
 
-    // The sending end of an edge is at work, until `sent` or until another task runs.
+    // The same for a task that runs because it is its time: a cause of the loop's turns.
+    int64_t due(int64_t task) {
+        const int64_t was = run(task, 0);
+        causes_[static_cast<size_t>(task)]++;
+        return was;
+    }
+
+    // The sending end of an edge is at work and wakes nobody, until `sent` or `kept` or until another task runs.
+    void handing(size_t edge) { enter(send_slot(edge)); }
+
+    // The same where another worker may be woken.
     void sending(size_t edge) {
         enter(send_slot(edge));
-        chance_ ^= chance_ << 13, chance_ ^= chance_ >> 7, chance_ ^= chance_ << 17;
-        if (chance_ % TIMED_EVERY == 0) {
+        edges_[edge].wakes = true;
+        if (next_chance() % (timed_ < TIMED_FIRST ? TIMED_OFTEN : TIMED_EVERY) == 0) {
+            timed_++;
             timed_cpu_ns_ = thread_ns();
             timed_wall_ns_ = now();
             timed_slot_ = at_work_;
@@ -103,7 +137,7 @@ class Tally {
 
     // It is at work no longer.
     void rest() {
-        if (at_work_ <= arriving()) return;
+        if (!on_edge()) return;
         const int64_t slot = at_work_;
         charge(base_, now());
         if (timed_slot_ != slot) return;
@@ -122,6 +156,13 @@ class Tally {
     void sent_image(int64_t task, size_t edge, const PreparedImage& image) {
         count(task, edge, image.payload(), image.plan.rows, 1);
         rest();
+    }
+
+    // The same where it waits in an inbox of this worker.
+    void kept(int64_t task, size_t edge, nb::handle batch, int64_t rows) {
+        count(task, edge, size_of(edges_.at(edge), batch, rows), rows, 1);
+        rest();
+        queued(edge);
     }
 
     // Batches that were held have gone as one.
@@ -172,8 +213,10 @@ class Tally {
             counts.out_ns += static_cast<uint64_t>(at_ns);
         }
         if (edge < 0) return;
-        if (at_work_ <= arriving()) base_ = at_work_;
-        charge(receive_slot(static_cast<size_t>(edge)), at_ns);
+        const int64_t slot = receive_slot(static_cast<size_t>(edge));
+        if (!on_edge()) base_ = at_work_;
+        if (at_work_ == loop()) at_work_ = slot;  // it took them from there
+        charge(slot, at_ns);
     }
 
     // The worker has waited until then, and has taken in what there was since.
@@ -202,13 +245,18 @@ class Tally {
         arrivals_.clear();
     }
 
-    // CPU time since the last call is shared out by the time for which each slot was charged. What is more than that
-    // time was spent on waiting, and is the loop's, as is what rounding leaves.
+    // CPU time since the last call is shared out by the time for which each slot was charged, unless that call was a
+    // moment ago. What is more than that time was spent on waiting, and is the loop's, as is what rounding leaves.
     //
     // Sends are no fair part of that time where there are fewer cores than workers: the kernel puts the thread that
     // wakes another aside for it, in the middle of the send. So some sends are timed by the thread's CPU clock as well,
-    // and the time of all is taken for as much less.
-    void settle(int64_t cpu_ns) {
+    // and the time of all to other workers is taken for as much less.
+    void settle(bool at_once) {
+        if (!at_once && since_ns_ - settled_ns_ < SLICE_NS) return;
+        charge(at_work_, now());
+        const int64_t thread = thread_ns(), cpu_ns = thread - settled_cpu_ns_;
+        settled_ns_ = since_ns_;
+        settled_cpu_ns_ = thread;
         double busy = 0;
         for (const int64_t slot : touched_)
             if (slot != waiting()) busy += weight_of(slot);
@@ -221,7 +269,7 @@ class Tally {
                 waited_ns_ += wall_ns_[at];
             } else {
                 const auto part = static_cast<int64_t>(share * weight_of(slot));
-                cpu_ns_[at] += part;
+                cpu_ns_[slot >= way_slot(0) ? static_cast<size_t>(slot - way_slot(0)) : at] += part;
                 left -= part;
             }
             wall_ns_[at] = 0;
@@ -239,12 +287,10 @@ class Tally {
 
     void arrived_now(int64_t task, int64_t origin_ns, int64_t rows) { arrived(task, (wall_ns() - origin_ns) / 1000, rows); }
 
-    int64_t since_ns() const { return since_ns_; }
-    int64_t at_work() const { return at_work_; }
-
-    // Of each task: rows, runs, bytes out, busy time and CPU in us; of the loop: CPU, and the time for which it waited,
-    // in us. Counting starts afresh; parts of a microsecond are kept for the next time.
+    // Of each task: rows, runs, bytes out, busy time and CPU in us; of the worker: CPU that nothing caused, and the time
+    // for which it waited, in us. Counting starts afresh; parts of a microsecond are kept for the next time.
     auto take_tasks() {
+        share_loop();
         Counts bytes_out(static_cast<size_t>(tasks_)), cpu(static_cast<size_t>(tasks_)), busy(static_cast<size_t>(tasks_));
         for (EdgeCounts& edge : edges_) {
             estimate(edge);
@@ -255,7 +301,7 @@ class Tally {
             busy[t] = whole_us(busy_ns_[t]);
         }
         return std::make_tuple(drained(tuples_in_), drained(runs_), bytes_out, busy, cpu,
-                               whole_us(cpu_ns_[static_cast<size_t>(loop())]), whole_us(waited_ns_));
+                               whole_us(own_ns_), whole_us(waited_ns_));
     }
 
     // Of each edge with anything to tell: number, rows, bytes, batches, and us of sending, receiving, transport and
@@ -303,16 +349,47 @@ class Tally {
 
     int64_t send_slot(size_t edge) const {
         if (edge >= edges_.size()) throw nb::index_error("no edge has this number");
-        return tasks_ + 3 + 2 * static_cast<int64_t>(edge);
+        return tasks_ + 4 + 2 * static_cast<int64_t>(edge);
     }
     int64_t receive_slot(size_t edge) const { return send_slot(edge) + 1; }
+    int64_t way_slot(int64_t task) const { return tasks_ + 4 + 2 * static_cast<int64_t>(edges_.size()) + task; }
 
-    bool is_send(int64_t slot) const { return slot > arriving() && (slot - arriving()) % 2 == 1; }
+    bool wakes(int64_t slot) const {
+        const int64_t end = slot - reporting() - 1;  // sending and receiving ends by turns
+        return end >= 0 && slot < way_slot(0) && end % 2 == 0 && edges_[static_cast<size_t>(end / 2)].wakes;
+    }
+    bool on_edge() const { return at_work_ > reporting(); }
 
-    // A slot's time, that of sends as CPU time.
+    // The loop's CPU is shared among what made it turn, by how often each did. Reports have no such cause.
+    void share_loop() {
+        int64_t& pot = cpu_ns_[static_cast<size_t>(loop())];
+        int64_t& looking = cpu_ns_[static_cast<size_t>(arriving())];  // of a look that is not over yet
+        pot += std::exchange(looking, 0);
+        int64_t times = 0;
+        for (const int64_t count : causes_) times += count;
+        for (size_t slot = 0; slot < causes_.size(); slot++) {
+            if (causes_[slot] == 0) continue;
+            const auto part = static_cast<int64_t>(static_cast<double>(pot) * static_cast<double>(causes_[slot]) /
+                                                   static_cast<double>(times));  // of what is left: nothing is, in the end
+            cpu_ns_[slot] += part;
+            pot -= part;
+            times -= causes_[slot];
+            causes_[slot] = 0;
+        }
+        int64_t& reports = cpu_ns_[static_cast<size_t>(reporting())];
+        own_ns_ += pot + reports;
+        pot = reports = 0;
+    }
+
+    uint64_t next_chance() {  // xorshift, from the same seed every time
+        chance_ ^= chance_ << 13, chance_ ^= chance_ >> 7, chance_ ^= chance_ << 17;
+        return chance_;
+    }
+
+    // A slot's time, that of sends to other workers as CPU time.
     double weight_of(int64_t slot) const {
         const auto wall = static_cast<double>(wall_ns_[static_cast<size_t>(slot)]);
-        return is_send(slot) && sends_wall_ns_ > 0 ? wall * std::min(1.0, sends_cpu_ns_ / sends_wall_ns_) : wall;
+        return wakes(slot) && sends_wall_ns_ > 0 ? wall * std::min(1.0, sends_cpu_ns_ / sends_wall_ns_) : wall;
     }
 
     int64_t thread_ns() const {
@@ -340,9 +417,14 @@ class Tally {
         since_ns_ = at_ns;
     }
 
+    // An edge's end is at work. Where the loop was before, it has turned for this end, and what it did until now was for it.
     void enter(int64_t slot) {
         timed_slot_ = -1;
-        if (at_work_ <= arriving()) base_ = at_work_;
+        if (!on_edge()) base_ = at_work_;
+        if (at_work_ == loop()) {
+            at_work_ = slot;
+            causes_[static_cast<size_t>(slot)]++;
+        }
         charge(slot, now());
     }
 
@@ -360,9 +442,8 @@ class Tally {
         if (edge.schema != nullptr && edge.schema->nodes[0].row_bytes >= 0) return rows * edge.schema->nodes[0].row_bytes;
         if (rows >= MEASURE_ROWS) return measured(edge, batch);
         if (rows == 0) return 0;
-        // By chance, not every so many: batches may come in a pattern. xorshift, from the same seed every time.
-        chance_ ^= chance_ << 13, chance_ ^= chance_ >> 7, chance_ ^= chance_ << 17;
-        if (edge.measured >= MEASURE_FIRST && chance_ % MEASURE_EVERY != 0) {
+        // By chance, not every so many: batches may come in a pattern.
+        if (edge.measured >= MEASURE_FIRST && next_chance() % MEASURE_EVERY != 0) {
             edge.small_rows += rows;
             return 0;
         }
@@ -390,13 +471,15 @@ class Tally {
     int64_t tasks_;
     nb::object clock_, cpu_clock_;  // None: the machine's, and the thread's
     Counts wall_ns_, cpu_ns_;
+    Counts causes_;  // how often the loop has turned for each slot
     Counts tuples_in_, runs_, busy_ns_;
     std::vector<EdgeCounts> edges_;
     std::vector<int64_t> touched_;                         // slots that were charged since CPU was shared out last
     std::vector<std::pair<int64_t, int64_t>> arrivals_;  // slot and bytes of each frame of this look
     std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> latency_;  // by task and bucket; a few dozen
-    int64_t at_work_ = 0, base_ = 0, since_ns_ = 0, waited_ns_ = 0;
-    int64_t timed_slot_ = -1, timed_wall_ns_ = 0, timed_cpu_ns_ = 0;  // the send that is being timed
+    int64_t at_work_ = 0, base_ = 0, since_ns_ = 0, waited_ns_ = 0, own_ns_ = 0;
+    int64_t settled_ns_ = 0, settled_cpu_ns_ = 0;           // when CPU was shared out last
+    int64_t timed_slot_ = -1, timed_wall_ns_ = 0, timed_cpu_ns_ = 0, timed_ = 0;  // the send that is being timed
     double sends_wall_ns_ = 0, sends_cpu_ns_ = 0;                       // of those that were
     uint64_t chance_ = 0x9E3779B97F4A7C15;
 };
@@ -404,6 +487,7 @@ class Tally {
 }  // namespace
 
 void bind_tally(nb::module_& module) {
+    module.attr("SLICE_NS") = SLICE_NS;
     module.def("latency_bucket", &bucket_of, "latency_us"_a);
     nb::class_<Tally>(module, "Tally")
         .def(nb::init<size_t, const std::vector<nb::object>&, nb::object, nb::object>(), "tasks"_a, "codecs"_a,
@@ -411,12 +495,17 @@ void bind_tally(nb::module_& module) {
         .def_prop_ro("loop", &Tally::loop)
         .def_prop_ro("waiting", &Tally::waiting)
         .def_prop_ro("arriving", &Tally::arriving)
+        .def_prop_ro("reporting", &Tally::reporting)
+        .def("start", &Tally::start)
         .def("switch_to", &Tally::switch_to, "to"_a, "at_ns"_a = -1)
         .def("run", &Tally::run, "task"_a, "rows"_a)
+        .def("due", &Tally::due, "task"_a)
+        .def("handing", &Tally::handing, "edge"_a)
         .def("sending", &Tally::sending, "edge"_a)
         .def("receiving", &Tally::receiving, "edge"_a)
         .def("rest", &Tally::rest)
         .def("sent", &Tally::sent, "task"_a, "edge"_a, "batch"_a, "rows"_a, "batches"_a = 1)
+        .def("kept", &Tally::kept, "task"_a, "edge"_a, "batch"_a, "rows"_a)
         .def("sent_image", &Tally::sent_image, "task"_a, "edge"_a, "image"_a)
         .def("joined", &Tally::joined, "edge"_a)
         .def("passed", &Tally::passed, "task"_a, "edge"_a, "batch"_a, "rows"_a)
@@ -425,11 +514,9 @@ void bind_tally(nb::module_& module) {
         .def("dequeued", &Tally::dequeued, "packets"_a)
         .def("woken", &Tally::woken, "woken_ns"_a)
         .def("looked", &Tally::looked)
-        .def("settle", &Tally::settle, "cpu_ns"_a)
+        .def("settle", &Tally::settle, "at_once"_a = false)
         .def("arrived", &Tally::arrived, "task"_a, "latency_us"_a, "rows"_a = 1)
         .def("arrived_now", &Tally::arrived_now, "task"_a, "origin_ns"_a, "rows"_a = 1)
-        .def_prop_ro("since_ns", &Tally::since_ns)
-        .def_prop_ro("at_work", &Tally::at_work)
         .def("take_tasks", &Tally::take_tasks)
         .def("take_edges", &Tally::take_edges)
         .def("take_latency", &Tally::take_latency);

@@ -73,6 +73,7 @@ class Costs:
     send: int = 0
     receive: int = 0
     open: int = 0
+    look: int = 0  # of a look, whatever it finds
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class CostlyLinks(SimulatedLinks):
     def wait(self, seconds: float) -> tuple[list[Frame], bool]:
         frames, called = super().wait(seconds)
         data = sum(frame.kind == Kind.DATA for frame in frames)
-        self._clock.work(data * self._costs.receive)
+        self._clock.work(self._costs.look + data * self._costs.receive)
         return [self._costly(frame) for frame in frames], called
 
     def _costly(self, frame: Frame) -> Frame:

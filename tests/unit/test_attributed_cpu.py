@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from metered_kit import Costs, SimulatedRun, edges_of, rows_of
@@ -14,6 +14,7 @@ from penstock.run.dataflow import Dataflow
 COSTS = Costs(send=70_000, receive=30_000, open=50_000)  # ns, of a batch between workers
 TASK_NS = {"rows/0": 400_000, "first/0": 900_000, "second/0": 250_000}  # of a call of each task's code
 BATCHES = 40
+ROUNDED_US_MAX = 3 + 2 * 2 * 2  # parts of a microsecond of tasks and ends
 PLANS = {
     "fused": {"rows/0": 0, "first/0": 0, "second/0": 0},
     "in two": {"rows/0": 0, "first/0": 0, "second/0": 1},
@@ -33,8 +34,8 @@ def chain() -> Dataflow:
 class Metered:
     """One simulated run of a plan, and what its workers told."""
 
-    def __init__(self, place: Mapping[str, int], seed: int) -> None:
-        run = SimulatedRun(chain(), place, COSTS, seed, task_ns=TASK_NS, rows_max=2).run()
+    def __init__(self, place: Mapping[str, int], seed: int, costs: Costs = COSTS) -> None:
+        run = SimulatedRun(chain(), place, costs, seed, task_ns=TASK_NS, rows_max=2).run()
         self.paid = run.paid
         self.tasks = {str(row["task"]): row for row in rows_of(run.controls, "tasks")}
         self.edges = edges_of(rows_of(run.controls, "edges"), "send_us", "receive_us", "batches", "tuples")
@@ -58,6 +59,19 @@ def test_each_piece_of_work_is_charged_where_it_belongs(plan: str, seed: int) ->
         assert counts["send_us"] == (counts["batches"] * COSTS.send // 1000 if apart else 0)
         assert counts["receive_us"] == (counts["batches"] * (COSTS.receive + COSTS.open) // 1000 if apart else 0)
     assert sum(int(str(row["cpu_us"])) for row in found.workers) == found.worked_us  # and nothing else
+    assert all(row["loop_us"] == 0 for row in found.workers)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_a_loop_takes_belongs_to_sources_and_to_edges_from_other_workers(plan: str, seed: int) -> None:
+    found = Metered(PLANS[plan], seed, replace(COSTS, look=10_000))
+    own_us = {name: found.paid[name] * cost_ns // 1000 for name, cost_ns in TASK_NS.items()}
+    load_us = {name: int(str(found.tasks[name]["cpu_us"])) for name in TASK_NS}
+    assert load_us["rows/0"] > own_us["rows/0"]  # its worker looks around, whether it finds something or not
+    assert [load_us[name] for name in ("first/0", "second/0")] == [own_us[name] for name in ("first/0", "second/0")]
+    charged = sum(load_us.values()) + sum(edge["send_us"] + edge["receive_us"] for edge in found.edges.values())
+    assert found.worked_us - ROUNDED_US_MAX <= charged <= found.worked_us
     assert all(row["loop_us"] == 0 for row in found.workers)
 
 

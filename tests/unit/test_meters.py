@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._core import Tally, latency_bucket
-from penstock.run.engine.meters import SLICE_NS, TABLES, Clocks, Meters, joined, percentile, upper_end_us
+from penstock._core import SLICE_NS, Tally, latency_bucket
+from penstock.run.engine.meters import TABLES, Clocks, Meters, joined, percentile, upper_end_us
 from penstock.run.engine.outputs import Packet
 from penstock.run.transport.wire import Kind
 
@@ -198,6 +198,59 @@ def test_a_look_that_finds_nothing_is_the_loops(clocks: Watch) -> None:
     assert tables["edges"] == []
 
 
+def test_what_the_loop_does_on_its_way_to_something_is_charged_to_that(clocks: Watch) -> None:
+    made = timed_by(clocks, "a/0", "b/0")
+    clocks.work(3)
+    made.due(0)
+    clocks.work(100)
+    made.switch(made.loop)
+    clocks.work(4)
+    made.dequeued((Packet(NUMBERS, 0, 0),))
+    clocks.work(20)
+    made.run(1, 3)
+    clocks.work(50)
+    made.switch(made.loop)
+    clocks.work(5)
+    made.receiving(1)
+    clocks.work(7)
+    made.rest()
+    tables = reported(made)
+    assert [(row["cpu_us"], row["busy_us"]) for row in tables["tasks"]] == [(103, 100), (50, 50)]
+    assert [row["receive_us"] for row in tables["edges"]] == [4 + 20, 5 + 7]
+    assert tables["workers"][0]["loop_us"] == 0
+
+
+def test_the_rest_of_the_loop_is_shared_out_by_how_often_each_thing_made_it_turn(clocks: Watch) -> None:
+    made = timed_by(clocks, "a/0", "b/0")
+    for edges in ([0, 0, 0], [1]):
+        made.due(0)
+        made.switch(made.waiting)
+        clocks.work(30)  # going to sleep
+        made.woken(clocks.wall)
+        for edge in edges:
+            made.taken(edge, Kind.DATA, 0, 100)
+            made.run(1, 1)
+            made.switch(made.loop)
+        made.looked()
+    tables = reported(made)
+    assert [row["cpu_us"] for row in tables["tasks"]] == [20, 0]
+    assert [row["receive_us"] for row in tables["edges"]] == [30, 10]
+    assert tables["workers"][0]["loop_us"] == 0
+
+
+def test_reports_are_the_workers_own(clocks: Watch) -> None:
+    made = timed_by(clocks, "a/0")
+    made.due(0)
+    clocks.work(10)
+    made.switch(made.reporting)
+    clocks.work(300)
+    made.switch(made.loop)
+    clocks.work(6)
+    tables = reported(made)
+    assert [row["cpu_us"] for row in tables["tasks"]] == [16]
+    assert (tables["workers"][0]["cpu_us"], tables["workers"][0]["loop_us"]) == (316, 300)
+
+
 def test_queues_and_transports_are_summed_over_batches(clocks: Watch) -> None:
     made = timed_by(clocks, "a/0", "b/0")
     sent_ns = clocks.wall
@@ -225,18 +278,23 @@ def test_queues_and_transports_are_summed_over_batches(clocks: Watch) -> None:
 ACTS: list[Callable[[Meters], object]] = [
     lambda made: made.run(0, 1),
     lambda made: made.run(1, 1),
+    lambda made: made.due(0),
+    lambda made: made.dequeued((Packet(NUMBERS, 0, 1),)),
     lambda made: made.sending(0),
+    lambda made: made.handing(1),
     lambda made: made.sent(0, 0, NUMBERS, 3),
+    lambda made: made.kept(0, 0, NUMBERS, 3),
     lambda made: made.passed(1, 1, NUMBERS, 3),
     lambda made: made.rest(),
     lambda made: made.switch(made.loop),
     lambda made: made.switch(made.waiting),
     lambda made: made.switch(made.arriving),
+    lambda made: made.switch(made.reporting),
     lambda made: made.taken(1, Kind.DATA, 0, 100),
     lambda made: made.taken(0, Kind.CREDIT, 0, 0),
     lambda made: made.receiving(1),
     lambda made: made.looked(),
-    lambda made: made.settle(at_once=True),
+    lambda made: made.settle(True),
 ]
 
 
@@ -281,7 +339,7 @@ def test_counts_start_afresh_when_they_are_taken_and_know_their_limits() -> None
     assert tally.take_edges() == tally.take_latency() == []
     for refused in (
         lambda: tally.run(2, 1),
-        lambda: tally.switch_to(5),
+        lambda: tally.switch_to(6),
         lambda: tally.sending(1),
         lambda: tally.sent(0, 1, NUMBERS, 1),
         lambda: tally.queued(1),

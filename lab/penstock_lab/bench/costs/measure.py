@@ -60,7 +60,7 @@ def compared(pace: Pace, seconds: float, repeats: int, calibrated: StreamCosts, 
                 {
                     "cpu_s": took,
                     "work": sum(task.load for task in profiles[plan].tasks.values()) / took,
-                    "loop": sum(row["loop_us"] for row in timed[plan].metered["workers"]) / 1e6 / took,
+                    "reports": sum(row["loop_us"] for row in timed[plan].metered["workers"]) / 1e6 / took,
                     "own": predicted(flow, plan, profiles[plan], calibrated) / took,
                     "other": predicted(flow, plan, other, calibrated) / took,
                     "default": predicted(flow, plan, other, DEFAULT_COSTS) / took,
@@ -87,10 +87,7 @@ def predicted(flow: Dataflow, plan: Distance, profile: Profile, costs: StreamCos
 
 
 def profile_of(timed: Timed) -> Profile:
-    """What a run's meters say, in all and not for each second: runs of one schedule compare as they are.
-
-    A worker's loop runs because a source is due or because something has come in, so its CPU belongs to those.
-    """
+    """What a run's meters say, in all and not for each second: runs of one schedule compare as they are."""
     load: defaultdict[str, float] = defaultdict(float)
     for row in timed.metered["tasks"]:
         load[row["task"]] += row["cpu_us"] / 1e6
@@ -101,37 +98,10 @@ def profile_of(timed: Timed) -> Profile:
         far[pair] = row["distance"]
         for column in ("tuples", "bytes", "batches", "send_us", "receive_us"):
             sums[pair][column] += row[column]
-    received = {pair: figures["batches"] for pair, figures in sums.items() if far[pair] != "call"}
-    for cause, seconds in loops_by_cause(timed, received).items():
-        if isinstance(cause, str):
-            load[cause] += seconds
-        else:
-            sums[cause]["receive_us"] += seconds * 1e6
     return Profile(
         {task: TaskProfile(seconds) for task, seconds in load.items()},
         tuple(_edge(pair, far[pair], figures) for pair, figures in sums.items()),
     )
-
-
-def loops_by_cause(timed: Timed, received: Mapping[Pair, float]) -> dict[str | Pair, float]:
-    """CPU seconds of the workers' loops, shared among a worker's sources and its edges from other workers.
-
-    Each counts as often as it was polled, or as batches came in on it.
-    """
-    worker_of = {row["task"]: row["worker"] for row in timed.metered["tasks"]}
-    fed = {target for _, target in received} | {row["target"] for row in timed.metered["edges"]}
-    causes: dict[str | Pair, float] = dict(received.items())
-    for row in timed.metered["tasks"]:
-        if row["task"] not in fed:
-            causes[row["task"]] = causes.get(row["task"], 0.0) + row["runs"]
-    at = {cause: worker_of[cause if isinstance(cause, str) else cause[1]] for cause in causes}
-    found: dict[str | Pair, float] = {}
-    for worker in set(worker_of.values()):
-        loop = sum(row["loop_us"] for row in timed.metered["workers"] if row["worker"] == worker) / 1e6
-        mine = {cause: times for cause, times in causes.items() if at[cause] == worker}
-        every = sum(mine.values())
-        found.update({cause: loop * times / every for cause, times in mine.items() if every})
-    return found
 
 
 def _edge(pair: Pair, distance: Distance, sums: Mapping[str, float]) -> EdgeProfile:

@@ -12,7 +12,6 @@ Decision: docs/decisions/0035-true-measurements.md.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,7 +29,9 @@ TASK_COLUMNS = pa.schema(
         pa.field("worker", pa.int32()),
         pa.field("node", pa.string()),
         pa.field("task", pa.string()),
-        pa.field("cpu_us", pa.int64()),  # of the task's own code and of routing; sending and receiving: see edges
+        pa.field(
+            "cpu_us", pa.int64()
+        ),  # of its code, routing, the loop's turns for it; not of sending: see edges
         pa.field("busy_us", pa.int64()),  # time of day in that code
         pa.field("tuples_in", pa.int64()),
         pa.field("tuples_out", pa.int64()),
@@ -55,7 +56,9 @@ EDGE_COLUMNS = pa.schema(
         pa.field("bytes", pa.int64()),  # payload
         pa.field("batches", pa.int64()),  # as they went: held ones are joined first
         pa.field("distance", pa.string()),  # call, ring or socket
-        pa.field("send_us", pa.int64()),  # CPU of preparing and sending, in the sender's row
+        pa.field(
+            "send_us", pa.int64()
+        ),  # CPU of preparing and sending, in the sender's row; with turns of the loop
         pa.field("receive_us", pa.int64()),  # CPU of taking in and opening, in the receiver's row
         pa.field("transport_us", pa.int64()),  # from leaving to arrival, summed over batches, by both machines' clocks
         pa.field("queue_us", pa.int64()),  # from arrival to being taken by the task, summed over batches
@@ -67,8 +70,8 @@ WORKER_COLUMNS = pa.schema(
         pa.field("interval_us", pa.int64()),
         pa.field("worker", pa.int32()),
         pa.field("node", pa.string()),
-        pa.field("cpu_us", pa.int64()),  # of the worker's thread: what tasks, edges and the loop have together
-        pa.field("loop_us", pa.int64()),  # CPU of the worker's own loop
+        pa.field("cpu_us", pa.int64()),  # of the worker's thread: what tasks and edges have, and its own
+        pa.field("loop_us", pa.int64()),  # CPU of the worker's own: reports, and turns that nothing caused
         pa.field("waiting_us", pa.int64()),  # time of day in which there was nothing to do
     ]
 )
@@ -161,7 +164,6 @@ class Clocks:
 
 
 CALL = "call"  # the distance between tasks of one worker
-SLICE_NS = 5_000_000  # between two readings of the CPU clock
 
 _SUB_BITS = 5  # 32 buckets for each power of two, as the core has them
 
@@ -188,9 +190,7 @@ class Meters:
     ) -> None:
         self._worker, self._node = worker, node
         self._tasks, self._edges = tuple(tasks), tuple(edges)
-        self._thread_ns = time.thread_time_ns if clocks is None else clocks.cpu_ns
         self.started_us = 0
-        self._settled_ns = self._cpu_ns = 0
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
         self.tuples_out = [0] * len(self._tasks)
         codecs = [codec_of(schema) for schema in schemas] if schemas else [None] * len(self._edges)
@@ -199,12 +199,16 @@ class Meters:
         self.loop = tally.loop  # in place of a task: the worker's own work
         self.waiting = tally.waiting  # in place of a task: nothing to do
         self.arriving = tally.arriving  # in place of a task: taking in what has come
+        self.reporting = tally.reporting  # in place of a task: what no task and no edge has caused
         # Called for every batch, so the core's own methods: a function in between would cost as much as they do.
         self.switch: Callable[[int], int] = tally.switch_to  # the task at work from now on; answers the task until now
         self.run: Callable[[int, int], int] = tally.run  # the same, for a task that is given rows
+        self.due: Callable[[int], int] = tally.due  # the same, for a task whose time has come: the loop turned for it
         self.passed: Callable[[int, int, pa.RecordBatch, int], None] = tally.passed  # task, edge, batch, rows
-        self.sending: Callable[[int], None] = tally.sending  # an edge's sending end is at work ...
+        self.handing: Callable[[int], None] = tally.handing  # an edge's sending end is at work, inside this worker ...
+        self.sending: Callable[[int], None] = tally.sending  # ... or sends to another, which may have to be woken ...
         self.sent: Callable[..., None] = tally.sent  # ... until now: task, edge, batch, rows, batches
+        self.kept: Callable[[int, int, pa.RecordBatch, int], None] = tally.kept  # likewise, and it waits in an inbox
         self.sent_image: Callable[[int, int, PreparedImage], None] = tally.sent_image  # likewise: task, edge, image
         self.joined: Callable[[int], None] = tally.joined  # likewise: held batches of an edge have gone as one
         self.rest: Callable[[], None] = tally.rest  # likewise, where no batch has gone
@@ -215,25 +219,13 @@ class Meters:
         self.queued: Callable[[int], None] = tally.queued  # a batch of an edge waits in an inbox
         self.dequeued: Callable[[tuple[object, ...]], None] = tally.dequeued  # packets have been taken from it
         self.arrived: Callable[[int, int, int], None] = tally.arrived_now  # task, origin_ns, rows
+        self.settle: Callable[..., None] = tally.settle  # share out CPU time, if it is time to or `at_once`
 
     def start(self, now_us: int) -> None:
         """Counting begins, in the thread that will do the work."""
         self.tuples_out = [0] * len(self._tasks)
         self.started_us = now_us
-        self.switch(self.loop)
-        self._tally.settle(0)
-        self._tally.take_tasks()
-        self._settled_ns = self._tally.since_ns
-        self._cpu_ns = self._thread_ns()
-
-    def settle(self, *, at_once: bool = False) -> None:
-        """Share out the CPU time since the last call, unless that was a moment ago."""
-        if not at_once and self._tally.since_ns - self._settled_ns < SLICE_NS:
-            return
-        self.switch(self.loop)
-        cpu_ns = self._thread_ns()
-        self._tally.settle(cpu_ns - self._cpu_ns)
-        self._settled_ns, self._cpu_ns = self._tally.since_ns, cpu_ns
+        self._tally.start()
 
     def snapshot(
         self,
@@ -245,7 +237,7 @@ class Meters:
         distances: Sequence[str] = (),
     ) -> dict[str, pa.RecordBatch]:
         """Rows of the tables for the interval that ends now; counting starts afresh."""
-        self.settle(at_once=True)
+        self.settle(True)  # at once
         tuples_in, runs, bytes_out, busy_us, cpu_us, loop_us, waiting_us = self._tally.take_tasks()
         flows = self._tally.take_edges()
         interval = now_us - self.started_us
@@ -305,17 +297,16 @@ class Unmetered(Meters):
         super().__init__(worker, node, tasks, edges)
         self.switch = lambda to: to
         self.run = lambda task, _rows: task
-        self.passed = lambda _task, _edge, _batch, _rows: None
-        self.sending = self.joined = self.receiving = self.woken = self.queued = lambda _number: None
+        self.due = lambda task: task
+        self.passed = self.kept = lambda _task, _edge, _batch, _rows: None
+        self.handing = self.sending = self.joined = self.receiving = self.woken = self.queued = lambda _number: None
         self.sent = lambda _task, _edge, _batch, _rows, _batches=1: None
         self.sent_image = lambda _task, _edge, _image: None
         self.rest = self.looked = lambda: None
+        self.settle = lambda at_once=False: None
         self.taken = lambda _edge, _kind, _sent_ns, _size: None
         self.dequeued = lambda _packets: None
         self.arrived = lambda _task, _origin_ns, _rows: None
-
-    def settle(self, *, at_once: bool = False) -> None:
-        """Nothing to share out."""
 
 
 def balance_rows(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:

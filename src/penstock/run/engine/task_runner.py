@@ -145,20 +145,21 @@ class TaskRunner:
     def _push(self, task: int, edge: int, batch: pa.RecordBatch, rows: int, origin_ns: int) -> None:
         """Queue a batch for a task of this worker, hold it for others to join it, or send it."""
         machine, meters, is_near = self._machine, self._meters, self._edges[edge].target is not None
-        meters.sending(edge)
         # Both ends must count the same bytes, or credit would leak: the image's, not either side's buffers.
         if not is_near and not machine.holds(edge, rows):
+            meters.sending(edge)
             size = self._links.send_batch(self._numbers[edge], batch, origin_ns)
             machine.emitted(edge, batch, size, rows)
         else:
+            meters.handing(edge)
             size = codec_of(batch.schema).prepare(batch).size  # a third of the time that pyarrow takes for `nbytes`
             keep = machine.emitted if is_near else machine.hold
             keep(edge, Packet(batch, origin_ns, edge), size, rows)
             if is_near:
-                meters.queued(edge)
+                meters.kept(task, edge, batch, rows)
             else:  # counted as a batch when it goes, joined with others
                 meters.sent(task, edge, batch, rows, 0)
-                return
+            return
         meters.sent(task, edge, batch, rows)
 
     def push_image(self, task: int, edge: int, image: PreparedImage, origin_ns: int, schema: pa.Schema) -> None:
@@ -175,10 +176,11 @@ class TaskRunner:
     def push_slice(self, task: int, edge: int, sequence: int, parts: tuple[Packet, ...]) -> int:
         """Work a slice off in the next task of a chain, or queue or send it; what its window counts it for."""
         layout, rows = self._edges[edge], sum(packet.batch.num_rows for packet in parts)
-        self._meters.sending(edge)
+        enter = self._meters.sending if layout.target is None else self._meters.handing
+        enter(edge)
         for packet in parts:
             self._meters.sent(task, edge, packet.batch, packet.batch.num_rows)
-        self._meters.sending(edge)
+        enter(edge)
         if layout.target is None:
             size = self._send_slice(self._numbers[edge], sequence, parts)
         else:
@@ -287,7 +289,7 @@ class TaskRunner:
         time_us = self.tasks[t].observed_us()
         if time_us is None or (watermark_us := self._machine.observed(edge, time_us)) is None:
             return
-        caller = self._meters.run(t, 0)
+        caller = self._meters.switch(t)
         with self._charged(t):
             self.tasks[t].advance(watermark_us, self.outputs[t])
         self._meters.switch(caller)
@@ -299,7 +301,7 @@ class TaskRunner:
             self._machine.polled(t, False, now_us + HELD_US)
             return
         outputs.origin_ns, before = origin_ns(source.due_us()), outputs.emitted  # type: ignore[attr-defined] # a source
-        meters.run(t, 0)
+        meters.due(t, 1)
         try:
             answer = source.poll(now_us, outputs)  # type: ignore[attr-defined] # only sources are polled
         except FAULTS:
@@ -327,7 +329,7 @@ class TaskRunner:
 
     def wake(self, t: int, now_us: int) -> None:
         """The time that a task asked for has come, or credit for which it waits."""
-        with self._charged(t):
+        with self._charged(t, due=True):
             self.tasks[t].wake(now_us, self.outputs[t])
         self._machine.wants_wake(t, self.tasks[t].wake_at())
 
@@ -373,9 +375,12 @@ class TaskRunner:
                 task.close()
 
     @contextmanager
-    def _charged(self, t: int) -> Iterator[None]:
+    def _charged(self, t: int, *, due: bool = False) -> Iterator[None]:
         """Charge the CPU time of a task's code to the task, and name the task when its code raises."""
-        self._meters.switch(t)  # no run: the time of one is told for each batch
+        if due:
+            self._meters.due(t, 0)
+        else:
+            self._meters.switch(t)  # no run: the time of one is told for each batch
         try:
             yield
         except FAULTS:

@@ -280,6 +280,7 @@ class Worker:
 
     def _report(self, now_us: int) -> None:
         self._report_at_us = now_us + int(self._settings.interval_s * 1e6)
+        self.meters.switch(self.meters.reporting)
         machine, tasks = self.machine, range(len(self._share.tasks))
         machine.quieten(now_us)
         queues = [machine.queue(t) for t in tasks]
@@ -291,3 +292,4 @@ class Worker:
             tables["balance"] = balance_rows(decided)
         if self._control is not None:
             self._control.metrics(tables)
+        self.meters.switch(self.meters.loop)
