@@ -29,9 +29,7 @@ TASK_COLUMNS = pa.schema(
         pa.field("worker", pa.int32()),
         pa.field("node", pa.string()),
         pa.field("task", pa.string()),
-        pa.field(
-            "cpu_us", pa.int64()
-        ),  # of its code, routing, the loop's turns for it; not of sending: see edges
+        pa.field("cpu_us", pa.int64()),  # of its code, routing, the loop's turns for it; not of sending: see edges
         pa.field("busy_us", pa.int64()),  # time of day in that code
         pa.field("tuples_in", pa.int64()),
         pa.field("tuples_out", pa.int64()),
@@ -56,9 +54,7 @@ EDGE_COLUMNS = pa.schema(
         pa.field("bytes", pa.int64()),  # payload
         pa.field("batches", pa.int64()),  # as they went: held ones are joined first
         pa.field("distance", pa.string()),  # call, ring or socket
-        pa.field(
-            "send_us", pa.int64()
-        ),  # CPU of preparing and sending, in the sender's row; with turns of the loop
+        pa.field("send_us", pa.int64()),  # CPU of preparing and sending, in the sender's row; with turns of the loop
         pa.field("receive_us", pa.int64()),  # CPU of taking in and opening, in the receiver's row
         pa.field("transport_us", pa.int64()),  # from leaving to arrival, summed over batches, by both machines' clocks
         pa.field("queue_us", pa.int64()),  # from arrival to being taken by the task, summed over batches
