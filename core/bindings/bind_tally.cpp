@@ -92,11 +92,11 @@ class Tally {
 
     // Charges time to another from now on: a task, the loop, waiting, arriving or reporting. Returns what was charged
     // until now.
-    int64_t switch_to(int64_t to, int64_t at_ns) {
+    int64_t switch_to(int64_t to) {
         if (to < 0 || to > reporting()) throw nb::index_error("no task has this number");
         const int64_t was = on_edge() ? base_ : at_work_;
         timed_slot_ = -1;
-        charge(to, at_ns < 0 ? now() : at_ns);
+        charge(to, now());
         return was;
     }
 
@@ -147,9 +147,9 @@ class Tally {
         sends_cpu_ns_ = sends_cpu_ns_ * TIMED_KEPT + static_cast<double>(thread_ns() - timed_cpu_ns_);
     }
 
-    // A batch has left a task on an edge; `batches` is 0 where it waits for others to join it.
-    void sent(int64_t task, size_t edge, nb::handle batch, int64_t rows, int64_t batches) {
-        count(task, edge, size_of(edges_.at(edge), batch, rows), rows, batches);
+    // A batch has left a task on an edge.
+    void sent(int64_t task, size_t edge, nb::handle batch, int64_t rows) {
+        count(task, edge, size_of(edges_.at(edge), batch, rows), rows, 1);
         rest();
     }
 
@@ -159,10 +159,15 @@ class Tally {
     }
 
     // The same where it waits in an inbox of this worker.
-    void kept(int64_t task, size_t edge, nb::handle batch, int64_t rows) {
-        count(task, edge, size_of(edges_.at(edge), batch, rows), rows, 1);
-        rest();
+    void kept(int64_t task, size_t edge, const PreparedImage& image) {
+        sent_image(task, edge, image);
         queued(edge);
+    }
+
+    // The same where it waits for others to join it, and counts as a batch with them.
+    void held(int64_t task, size_t edge, const PreparedImage& image) {
+        count(task, edge, image.payload(), image.plan.rows, 0);
+        rest();
     }
 
     // Batches that were held have gone as one.
@@ -497,15 +502,16 @@ void bind_tally(nb::module_& module) {
         .def_prop_ro("arriving", &Tally::arriving)
         .def_prop_ro("reporting", &Tally::reporting)
         .def("start", &Tally::start)
-        .def("switch_to", &Tally::switch_to, "to"_a, "at_ns"_a = -1)
+        .def("switch_to", &Tally::switch_to, "to"_a)
         .def("run", &Tally::run, "task"_a, "rows"_a)
         .def("due", &Tally::due, "task"_a)
         .def("handing", &Tally::handing, "edge"_a)
         .def("sending", &Tally::sending, "edge"_a)
         .def("receiving", &Tally::receiving, "edge"_a)
         .def("rest", &Tally::rest)
-        .def("sent", &Tally::sent, "task"_a, "edge"_a, "batch"_a, "rows"_a, "batches"_a = 1)
-        .def("kept", &Tally::kept, "task"_a, "edge"_a, "batch"_a, "rows"_a)
+        .def("sent", &Tally::sent, "task"_a, "edge"_a, "batch"_a, "rows"_a)
+        .def("kept", &Tally::kept, "task"_a, "edge"_a, "image"_a)
+        .def("held", &Tally::held, "task"_a, "edge"_a, "image"_a)
         .def("sent_image", &Tally::sent_image, "task"_a, "edge"_a, "image"_a)
         .def("joined", &Tally::joined, "edge"_a)
         .def("passed", &Tally::passed, "task"_a, "edge"_a, "batch"_a, "rows"_a)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from penstock._core import SLICE_NS, Tally, latency_bucket
 from penstock.run.engine.meters import TABLES, Clocks, Meters, joined, percentile, upper_end_us
 from penstock.run.engine.outputs import Packet
-from penstock.run.transport.wire import Kind
+from penstock.run.transport.wire import Kind, codec_of
 
 US = 1_000
 HEAD = 64
 NUMBERS = pa.record_batch({"i": [1, 2, 3]})
+IMAGE = codec_of(NUMBERS.schema).prepare(NUMBERS)
 
 
 class Watch:
@@ -283,7 +284,8 @@ ACTS: list[Callable[[Meters], object]] = [
     lambda made: made.sending(0),
     lambda made: made.handing(1),
     lambda made: made.sent(0, 0, NUMBERS, 3),
-    lambda made: made.kept(0, 0, NUMBERS, 3),
+    lambda made: made.kept(0, 0, IMAGE),
+    lambda made: made.held(0, 0, IMAGE),
     lambda made: made.passed(1, 1, NUMBERS, 3),
     lambda made: made.rest(),
     lambda made: made.switch(made.loop),

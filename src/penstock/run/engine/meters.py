@@ -203,8 +203,11 @@ class Meters:
         self.passed: Callable[[int, int, pa.RecordBatch, int], None] = tally.passed  # task, edge, batch, rows
         self.handing: Callable[[int], None] = tally.handing  # an edge's sending end is at work, inside this worker ...
         self.sending: Callable[[int], None] = tally.sending  # ... or sends to another, which may have to be woken ...
-        self.sent: Callable[..., None] = tally.sent  # ... until now: task, edge, batch, rows, batches
-        self.kept: Callable[[int, int, pa.RecordBatch, int], None] = tally.kept  # likewise, and it waits in an inbox
+        self.sent: Callable[[int, int, pa.RecordBatch, int], None] = (
+            tally.sent
+        )  # ... until now: task, edge, batch, rows
+        self.kept: Callable[[int, int, PreparedImage], None] = tally.kept  # likewise, and it waits in an inbox ...
+        self.held: Callable[[int, int, PreparedImage], None] = tally.held  # ... or for others to join it
         self.sent_image: Callable[[int, int, PreparedImage], None] = tally.sent_image  # likewise: task, edge, image
         self.joined: Callable[[int], None] = tally.joined  # likewise: held batches of an edge have gone as one
         self.rest: Callable[[], None] = tally.rest  # likewise, where no batch has gone
@@ -294,10 +297,9 @@ class Unmetered(Meters):
         self.switch = lambda to: to
         self.run = lambda task, _rows: task
         self.due = lambda task: task
-        self.passed = self.kept = lambda _task, _edge, _batch, _rows: None
+        self.passed = self.sent = lambda _task, _edge, _batch, _rows: None
         self.handing = self.sending = self.joined = self.receiving = self.woken = self.queued = lambda _number: None
-        self.sent = lambda _task, _edge, _batch, _rows, _batches=1: None
-        self.sent_image = lambda _task, _edge, _image: None
+        self.sent_image = self.kept = self.held = lambda _task, _edge, _image: None
         self.rest = self.looked = lambda: None
         self.settle = lambda at_once=False: None
         self.taken = lambda _edge, _kind, _sent_ns, _size: None

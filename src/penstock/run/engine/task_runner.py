@@ -152,13 +152,11 @@ class TaskRunner:
             machine.emitted(edge, batch, size, rows)
         else:
             meters.handing(edge)
-            size = codec_of(batch.schema).prepare(batch).size  # a third of the time that pyarrow takes for `nbytes`
+            image = codec_of(batch.schema).prepare(batch)  # a third of the time that pyarrow takes for `nbytes`
             keep = machine.emitted if is_near else machine.hold
-            keep(edge, Packet(batch, origin_ns, edge), size, rows)
-            if is_near:
-                meters.kept(task, edge, batch, rows)
-            else:  # counted as a batch when it goes, joined with others
-                meters.sent(task, edge, batch, rows, 0)
+            keep(edge, Packet(batch, origin_ns, edge), image.size, rows)
+            count = meters.kept if is_near else meters.held
+            count(task, edge, image)
             return
         meters.sent(task, edge, batch, rows)
 
