@@ -56,7 +56,7 @@ _EDGE_COUNTERS = (
 )
 _WORKER_COUNTERS = (
     ("cpu_seconds", "cpu_us", 1e-6, "CPU time of the worker's thread"),
-    ("loop_seconds", "loop_us", 1e-6, "CPU time of the worker's own loop"),
+    ("loop_seconds", "loop_us", 1e-6, "CPU time of the worker that belongs to no task and no edge"),
     ("waiting_seconds", "waiting_us", 1e-6, "Time of day without anything to do"),
 )
 _LINK_COUNTERS = (
