@@ -113,9 +113,10 @@ class Tally {
         return was;
     }
 
-    // The same for a task that runs because it is its time: a cause of the loop's turns.
-    int64_t due(int64_t task) {
+    // The same for a task whose time has come, which is a cause of the loop's turns; a source that is polled makes a run.
+    int64_t due(int64_t task, int64_t runs) {
         const int64_t was = run(task, 0);
+        runs_[static_cast<size_t>(task)] += runs - 1;
         causes_[static_cast<size_t>(task)]++;
         return was;
     }
@@ -504,7 +505,7 @@ void bind_tally(nb::module_& module) {
         .def("start", &Tally::start)
         .def("switch_to", &Tally::switch_to, "to"_a)
         .def("run", &Tally::run, "task"_a, "rows"_a)
-        .def("due", &Tally::due, "task"_a)
+        .def("due", &Tally::due, "task"_a, "runs"_a)
         .def("handing", &Tally::handing, "edge"_a)
         .def("sending", &Tally::sending, "edge"_a)
         .def("receiving", &Tally::receiving, "edge"_a)

@@ -202,7 +202,7 @@ def test_a_look_that_finds_nothing_is_the_loops(clocks: Watch) -> None:
 def test_what_the_loop_does_on_its_way_to_something_is_charged_to_that(clocks: Watch) -> None:
     made = timed_by(clocks, "a/0", "b/0")
     clocks.work(3)
-    made.due(0)
+    made.due(0, 1)
     clocks.work(100)
     made.switch(made.loop)
     clocks.work(4)
@@ -224,7 +224,7 @@ def test_what_the_loop_does_on_its_way_to_something_is_charged_to_that(clocks: W
 def test_the_rest_of_the_loop_is_shared_out_by_how_often_each_thing_made_it_turn(clocks: Watch) -> None:
     made = timed_by(clocks, "a/0", "b/0")
     for edges in ([0, 0, 0], [1]):
-        made.due(0)
+        made.due(0, 1)
         made.switch(made.waiting)
         clocks.work(30)  # going to sleep
         made.woken(clocks.wall)
@@ -241,7 +241,7 @@ def test_the_rest_of_the_loop_is_shared_out_by_how_often_each_thing_made_it_turn
 
 def test_reports_are_the_workers_own(clocks: Watch) -> None:
     made = timed_by(clocks, "a/0")
-    made.due(0)
+    made.due(0, 1)
     clocks.work(10)
     made.switch(made.reporting)
     clocks.work(300)
@@ -279,7 +279,7 @@ def test_queues_and_transports_are_summed_over_batches(clocks: Watch) -> None:
 ACTS: list[Callable[[Meters], object]] = [
     lambda made: made.run(0, 1),
     lambda made: made.run(1, 1),
-    lambda made: made.due(0),
+    lambda made: made.due(0, 1),
     lambda made: made.dequeued((Packet(NUMBERS, 0, 1),)),
     lambda made: made.sending(0),
     lambda made: made.handing(1),

@@ -199,7 +199,7 @@ class Meters:
         # Called for every batch, so the core's own methods: a function in between would cost as much as they do.
         self.switch: Callable[[int], int] = tally.switch_to  # the task at work from now on; answers the task until now
         self.run: Callable[[int, int], int] = tally.run  # the same, for a task that is given rows
-        self.due: Callable[[int], int] = tally.due  # the same, for a task whose time has come: the loop turned for it
+        self.due: Callable[[int, int], int] = tally.due  # its time has come, so the loop turned for it; runs
         self.passed: Callable[[int, int, pa.RecordBatch, int], None] = tally.passed  # task, edge, batch, rows
         self.handing: Callable[[int], None] = tally.handing  # an edge's sending end is at work, inside this worker ...
         self.sending: Callable[[int], None] = tally.sending  # ... or sends to another, which may have to be woken ...
@@ -296,7 +296,7 @@ class Unmetered(Meters):
         super().__init__(worker, node, tasks, edges)
         self.switch = lambda to: to
         self.run = lambda task, _rows: task
-        self.due = lambda task: task
+        self.due = lambda task, _runs: task
         self.passed = self.sent = lambda _task, _edge, _batch, _rows: None
         self.handing = self.sending = self.joined = self.receiving = self.woken = self.queued = lambda _number: None
         self.sent_image = self.kept = self.held = lambda _task, _edge, _image: None
