@@ -70,7 +70,7 @@ class Topology(Draft):
         take_last_slot: bool = False,
         node: str | None = None,
         seed: int = 0,
-        theta: float | None = 1.0,
+        theta: float | None = None,
         metrics: str | PathLike[str] | None = None,
         rows_max: int = 4096,
         linger_ms: float = 0.0,
@@ -129,7 +129,7 @@ class Topology(Draft):
         take_last_slot: bool = False,
         node: str | None = None,
         seed: int = 0,
-        theta: float | None = 1.0,
+        theta: float | None = None,
         metrics: str | PathLike[str] | None = None,
         rows_max: int = 4096,
         linger_ms: float = 0.0,
@@ -148,11 +148,11 @@ class Topology(Draft):
             spark: the session whose slots the workers take.
             scheduler: the scheduler that places the tasks; left out, `best`. `penstock schedulers` lists the names.
             plan: tasks go where this plan says, instead of asking a scheduler; its workers are those of the job, so
-                that `scheduler`, `settings`, `workers` and `tasks_per_worker` are refused beside it.
+                that `scheduler`, `settings`, `workers`, `tasks_per_worker`, `theta` and `seed` are refused beside it.
             fuse: a fusion method in place of a scheduler: `cola`, `cola-basic`, `fint`, `none` or `best` decides which
                 tasks share a worker as well, and uses as many of the free slots as are worth it.
-            fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta`, left out, is
-                10 seconds.
+            fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta` and `seed`, left
+                out, are those of the job.
             profile: measured loads and rates, for the scheduler to use instead of declared ones.
             settings: the scheduler's own parameters by name, such as {"alfa": 0.5} for `ols`.
             constraints: what the plan must keep beside the topology's own, such as [ps.colocate("parse", "count")].
@@ -162,8 +162,9 @@ class Topology(Draft):
                 given, as many as use all of them.
             take_last_slot: whether the job may take the slot that is otherwise left for other queries.
             node: what counts as a node for placement, "executor" or "host"; left out, it follows from the session.
-            seed: of the scheduler; the same seed gives the same plan.
-            theta: seconds that the scheduler may search.
+            seed: of the scheduler or the fusion method; the same seed gives the same plan.
+            theta: seconds that the scheduler or the fusion method may search; left out, 1 for a scheduler and 10 for a
+                fusion method.
             metrics: folder for the metric log, which `penstock profile` reads.
             rows_max: most rows of a batch.
             linger_ms: how long small batches wait for others to join them; 0: while their worker is busy anyway.

@@ -197,7 +197,8 @@ def test_options_of_the_wrong_kind_are_refused_before_spark_is_asked(options: di
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("scheduler", "best"), ("settings", {}), ("workers", 1), ("tasks_per_worker", 5)]
+    ("name", "given"),
+    [("scheduler", "best"), ("settings", {}), ("workers", 1), ("tasks_per_worker", 5), ("theta", 1.0), ("seed", 4)],
 )
 def test_what_a_given_plan_would_leave_unheard_is_refused(name: str, given: object) -> None:
     plan = Plan("by hand", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, {})

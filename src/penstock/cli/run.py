@@ -99,7 +99,6 @@ def register(app: typer.Typer) -> None:
         """Run APP on Spark and show its answer and figures."""
         from penstock.apps.runnable import find_runnable
         from penstock.deploy import (
-            THETA_SECONDS,
             JobOptions,
             local_session,
             newest_rows,
@@ -120,7 +119,7 @@ def register(app: typer.Typer) -> None:
             constraints=() if constraints is None else read_constraints(constraints),
             workers=workers,
             tasks_per_worker=tasks_per_worker,
-            theta=THETA_SECONDS if theta is None else theta,
+            theta=theta,
             take_last_slot=take_last_slot,
             seed=seed,
             metrics=metrics,

@@ -7,7 +7,7 @@
 
 from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
-from penstock.deploy.driver.options import THETA_SECONDS, JobOptions, require_known_options
+from penstock.deploy.driver.options import JobOptions, require_known_options
 from penstock.deploy.driver.submit import run_topology, start_topology
 from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
@@ -20,7 +20,6 @@ from penstock.deploy.session.local import local_session
 from penstock.deploy.tuning.runs import Tuned, Tuning, tune_topology
 
 __all__ = [
-    "THETA_SECONDS",
     "Job",
     "JobOptions",
     "Replan",

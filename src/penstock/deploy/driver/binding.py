@@ -46,7 +46,9 @@ from penstock.run.transport.host import identity
 from penstock.run.transport.links import WorkerPlace
 
 QUICK_SCHEDULER = "ffd"
-FUSE_SECONDS = 10.0  # of a fusion method, unless its options say otherwise: a job waits for it
+# What a job waits for its plan, unless its theta says otherwise. Schedulers stop sooner where they are done or stalled.
+THETA_SECONDS = 1.0  # of a scheduler, as in the paper
+FUSE_SECONDS = 10.0  # of a fusion method
 MOVED_NOTE = "tasks that read a DataFrame are not where the plan has them: Spark hands a partition to every worker"
 NODES_NOTE = (
     "executors of one machine count as nodes: workers of one node share memory, and workers of two nodes speak through "
@@ -65,7 +67,7 @@ class Placing:
     profile: Profile | None = None
     node: str | None = None  # "executor", "host", or None to decide by where the executors are
     seed: int = 0
-    theta: float | None = None  # seconds for the scheduler
+    theta: float | None = None  # seconds to search; None: THETA_SECONDS, and FUSE_SECONDS of a fusion method
     tasks_per_worker: int = 5
     settings: Mapping[str, object] = field(default_factory=dict)  # the scheduler's own parameters
     fuse: str | None = None  # a fusion method, in place of the scheduler
@@ -182,7 +184,8 @@ def scheduled(
     stated = _graph(dataflow, constraints, placing.profile)
     graph = among(stated, slots)
     demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
-    options = Options(placing.seed, placing.theta, placing.tasks_per_worker, placing.own_settings)
+    theta = THETA_SECONDS if placing.theta is None else placing.theta
+    options = Options(placing.seed, theta, placing.tasks_per_worker, placing.own_settings)
     profile = placing.profile
     refusal: PenstockError | None = None
     for factor in _factors_that_fit(graph, slots, demands, profile):
@@ -209,11 +212,11 @@ def scheduled(
 
 
 def fused(graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...]) -> Plan:
-    """The fusion method's plan; its seed is the job's unless its own options state another than 0."""
+    """The fusion method's plan; seed and theta are the job's, unless its own options state them (a seed of 0 is none)."""
     options = placing.fuse_options or FuseOptions()
     options = dataclasses.replace(options, seed=options.seed or placing.seed)
     if options.theta is None:
-        options = dataclasses.replace(options, theta=FUSE_SECONDS)
+        options = dataclasses.replace(options, theta=FUSE_SECONDS if placing.theta is None else placing.theta)
     return fuse(
         graph, cluster, placing.fuse or "best", profile=placing.profile, options=options, demands=demands, meet=True
     )

@@ -37,7 +37,6 @@ ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
 SCHEDULER = "best"  # where none is named
-THETA_SECONDS = 1.0  # as in the paper; schedulers that search stop sooner where they are done or have stalled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class JobOptions:
     take_last_slot: bool = False
     node: str | None = None
     seed: int = 0
-    theta: float | None = THETA_SECONDS
+    theta: float | None = None  # 1 s for schedulers, 10 s for fusion methods
     metrics: str | PathLike[str] | None = None
     rows_max: int = 4096
     linger_ms: float = 0.0
@@ -109,8 +108,10 @@ class JobOptions:
             self._require_no_scheduler()
         if self.plan is None:
             return
-        for name in ("scheduler", "fuse", "fuse_options", "settings", "workers", "tasks_per_worker"):
-            if (given := getattr(self, name)) is not None:
+        names = ("scheduler", "fuse", "fuse_options", "settings", "workers", "tasks_per_worker", "theta", "seed")
+        for name in names:
+            given = getattr(self, name)
+            if given is not None and (name, given) != ("seed", 0):  # 0 is what a seed is where none is given
                 msg = (
                     f"{name} is {given!r} beside a plan, which says itself where tasks run and in how many workers; "
                     f"leave {name} out, or leave the plan out"
