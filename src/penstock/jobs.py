@@ -151,8 +151,8 @@ class Topology(Draft):
                 that `scheduler`, `settings`, `workers`, `tasks_per_worker`, `theta` and `seed` are refused beside it.
             fuse: a fusion method in place of a scheduler: `cola`, `cola-basic`, `fint`, `none` or `best` decides which
                 tasks share a worker as well, and uses as many of the free slots as are worth it.
-            fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta` and `seed`, left
-                out, are those of the job.
+            fuse_options: the method's options, such as ps.FuseOptions(balance=0.2, seed=1); its `theta` and `seed` are
+                the job's where they are left out.
             profile: measured loads and rates, for the scheduler to use instead of declared ones.
             settings: the scheduler's own parameters by name, such as {"alfa": 0.5} for `ols`.
             constraints: what the plan must keep beside the topology's own, such as [ps.colocate("parse", "count")].

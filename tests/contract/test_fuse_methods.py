@@ -33,7 +33,7 @@ def attempt(
     graph: OperatorGraph, cluster: Cluster, name: str, profile: Profile | None = None, **asked: float
 ) -> Plan | None:
     """A plan that the certificate and SIZE accept, or None when the method says why there is none."""
-    options = FuseOptions(seed=3, stream_cost=STREAM_COST, **asked)  # type: ignore[arg-type]
+    options = METHODS[name].heard(FuseOptions(seed=3, stream_cost=STREAM_COST, **asked))  # type: ignore[arg-type]
     try:
         plan = fuse(graph, cluster, name, profile=profile, options=options)
     except UserError:

@@ -21,7 +21,7 @@ from penstock.model.constraints import Apart, Replicas
 from penstock.model.costs import DistanceCost, EndCost, StreamCosts
 from penstock.model.plan import Plan
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.optimise.fuse.contract import FuseOptions
+from penstock.optimise.fuse.contract import METHODS, FuseOptions
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.steps.averages import averaged
 from penstock.optimise.fuse.steps.profile_iterations import GAMMAS, chosen, iterate
@@ -52,7 +52,7 @@ class TestBothVariants:
 
     def test_one_node_is_enough_when_everything_fits_it(self, method: str) -> None:
         cluster = Cluster.uniform([(5, 2.0)], worker_capacity=None)
-        plan = fuse(DUMBBELL, cluster, method, options=LEAST_CUT)
+        plan = fuse(DUMBBELL, cluster, method, options=METHODS[method].heard(LEAST_CUT))
         assert workers(plan) == {"abcdef"}
         assert plan.nodes_used == 1
 

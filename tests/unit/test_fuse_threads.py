@@ -85,7 +85,9 @@ def test_methods_against_the_exact_model(seed: int) -> None:
     found: dict[str, float] = {}
     for method in METHODS:
         try:
-            plan = fuse(graph, cluster, method, options=FuseOptions(balance=0.0, stream_cost=1.0))
+            plan = fuse(
+                graph, cluster, method, options=METHODS[method].heard(FuseOptions(balance=0.0, stream_cost=1.0))
+            )
         except InternalError:
             raise
         except UserError:

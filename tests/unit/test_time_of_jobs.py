@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
 from unittest import mock
 
 import pytest
@@ -25,7 +24,7 @@ def test_the_theta_of_a_job_reaches_its_fusion(job: float | None, own: float | N
     placing = JobOptions(fuse="none", theta=job, fuse_options=options).placing(5)
     with mock.patch.object(binding, "fuse") as fuse:
         binding.fused(graph, Cluster.uniform([(2, 2.0)]), placing, ())
-    assert cast(FuseOptions, fuse.call_args.kwargs["options"]).theta == meant
+    assert fuse.call_args.kwargs["options"].theta == meant
 
 
 @pytest.mark.parametrize(("job", "meant"), [(None, 1.0), (3.0, 3.0), (0.0, 0.0)])

@@ -15,6 +15,7 @@ from penstock.errors import InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile, TaskProfile
+from penstock.optimise.fuse.contract import METHODS, FuseOptions
 from penstock.optimise.fuse.door import fuse
 from penstock.optimise.fuse.steps.profile_iterations import (
     GAMMAS,
@@ -26,6 +27,7 @@ from penstock.optimise.fuse.steps.profile_iterations import (
     gammas_of,
     has_peaked,
     iterations,
+    planned,
 )
 
 GRAPH = graph_of(dict.fromkeys("ab", 0.1), {("a", "b"): 0.01})
@@ -143,11 +145,46 @@ def test_of_several_methods_the_fastest_choice_is_kept() -> None:
         (Tuning(repeats=0), "repeats is 0; it must be from 1 to 100"),
         (Tuning(iterations=51), "iterations is 51; it must be from 1 to 50"),
         (Tuning(seconds=0.0), "it must be above 0 seconds"),
+        (
+            Tuning(("cola-basic", "fint"), fuse_options=FuseOptions(threshold=3.0)),
+            "methods 'cola-basic', 'fint' do not",
+        ),
     ],
 )
 def test_what_tuning_cannot_do_is_refused_before_anything_runs(tuning: Tuning, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         tuning.require_sound()
+
+
+def test_tuning_of_several_methods_takes_what_one_of_them_reads_and_runs_the_first_without_it() -> None:
+    options = FuseOptions(balance=0.0, threshold=3.0)
+    Tuning(("cola", "fint"), fuse_options=options).require_sound()
+    asked = planned(GRAPH, Cluster.uniform([(1, 1.0)]), lambda _: Profile({"a/0": TaskProfile(0.1)}), options)
+    first = first_run(asked)
+    assert [i.note for i in (first, *iterations(first, asked, "cola", (1.0,)))] == ["", ""]
+
+
+READ = {
+    "none": {"theta", "seed", "gamma", "stream_cost"},
+    "cola-basic": {"theta", "seed", "gamma", "stream_cost", "cut", "epsilon"},
+}
+GIVEN = {
+    "seed": 1, "theta": 1.0, "balance": 0.9, "objective": max, "threshold": 3.0, "cut": "exact", "epsilon": 0.2,
+    "gamma": 0.9, "stream_cost": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("method", METHODS)
+def test_an_option_that_the_method_does_not_read_is_refused_in_one_line(method: str, name: str) -> None:
+    options = FuseOptions(**{name: GIVEN[name]})  # type: ignore[arg-type]
+    if name in READ.get("none" if method == "fint" else method, set(GIVEN)):
+        assert fuse(GRAPH, Cluster.uniform([(1, 1.0)]), method, options=options).assignment
+        return
+    with pytest.raises(
+        InvalidInput, match=rf"^{name} is .*, which fusion method '{method}' does not read: it reads seed"
+    ):
+        fuse(GRAPH, Cluster.uniform([(1, 1.0)]), method, options=options)
 
 
 def test_the_command_line_refuses_before_spark_is_asked(
@@ -160,6 +197,12 @@ def test_the_command_line_refuses_before_spark_is_asked(
         (("run", "routes", "--balance", "0.2"), "--fuse is not given"),
         (("run", "routes", "--fuse", "cola", "--scheduler", "t3"), "leave scheduler out, or leave fuse out"),
         (("run", "routes", "--fuse", "magic"), "known: best, cola"),
+        (
+            ("run", "routes", "--fuse", "fint", "--balance", "0.9"),
+            "balance is 0.9, which fusion method 'fint' does not",
+        ),
+        (("run", "routes", "--fuse", "none", "--cut", "exact"), "cut is 'exact', which fusion method 'none' does not"),
+        (("tune", "routes", "--method", "fint", "--threshold", "3"), "threshold is 3.0, which fusion method 'fint'"),
     ):
         monkeypatch.setattr("sys.argv", ["penstock", *arguments])
         assert cli.run_command() == 2

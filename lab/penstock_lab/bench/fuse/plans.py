@@ -45,7 +45,7 @@ def timed(graph: OperatorGraph, cluster: Cluster, method: str) -> tuple[Plan | N
     """A method's plan, the seconds it took, and why there is none."""
     began = time.perf_counter()
     try:
-        plan = fuse(graph, cluster, method, options=FuseOptions(balance=0.0))
+        plan = fuse(graph, cluster, method, options=METHODS[method].heard(FuseOptions(balance=0.0)))
     except UserError as error:
         return None, time.perf_counter() - began, str(error)
     return plan, time.perf_counter() - began, ""

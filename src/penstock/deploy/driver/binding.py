@@ -212,7 +212,7 @@ def scheduled(
 
 
 def fused(graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...]) -> Plan:
-    """The fusion method's plan; seed and theta are the job's, unless its own options state them (a seed of 0 is none)."""
+    """The fusion method's plan; seed and theta are the job's unless its own options state them (0 is no seed)."""
     options = placing.fuse_options or FuseOptions()
     options = dataclasses.replace(options, seed=options.seed or placing.seed)
     if options.theta is None:

@@ -138,8 +138,11 @@ class JobOptions:
         elif self.fuse_options is not None:
             msg = "fuse_options are given but fuse is not; name a fusion method as well, such as fuse='cola'"
             raise InvalidInput(msg)
-        if self.fuse_options is not None and (faults := self.fuse_options.faults()):
+        if self.fuse is None or self.fuse_options is None:
+            return
+        if faults := self.fuse_options.faults():
             raise InvalidInput(faults)
+        find_method(self.fuse).require_read(self.fuse_options)
 
     def require_fitting(self, dataflow: Dataflow) -> None:
         """Refuse a plan, a profile or constraints of another topology, as far as that is seen without workers."""

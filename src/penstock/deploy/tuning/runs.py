@@ -19,7 +19,7 @@ from penstock.deploy.driver.submit import Buildable, start_topology
 from penstock.errors import InternalError, InvalidInput, JobFailed
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.optimise.fuse.contract import FuseOptions, find_method
+from penstock.optimise.fuse.contract import FuseOptions, find_method, require_read
 from penstock.optimise.fuse.steps.profile_iterations import (
     CHOICES,
     GAMMAS,
@@ -71,6 +71,7 @@ class Tuning:
             raise InvalidInput(msg)
         if faults := self.fuse_options.faults():
             raise InvalidInput(faults)
+        require_read(self.fuse_options, self.methods)
 
     @property
     def steps_max(self) -> int:
@@ -138,7 +139,7 @@ def told(by_method: dict[str, list[Iteration]], choice: str) -> Tuned:
 
 def measured_step(topology: Topology, spark: SparkSession, options: JobOptions, tuning: Tuning, step: Step) -> Measured:
     """The step's plan, run as often as asked."""
-    fusing = replace(tuning.fuse_options, gamma=step.gamma)
+    fusing = find_method(step.method).heard(replace(tuning.fuse_options, gamma=step.gamma))
     asked = replace(options, fuse=step.method, fuse_options=fusing, profile=step.profile)
     runs = []
     for _ in range(tuning.repeats):

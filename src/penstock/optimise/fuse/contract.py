@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,9 @@ from penstock.optimise.fuse.steps.fuse_graph import FuseGraph, fuse_graph
 from penstock.optimise.fuse.steps.rules import Flags, compile_rules
 
 CUTS = tuple(CUT_METHODS)
+OF_ALL = ("seed", "theta", "gamma", "stream_cost")  # options of every method
+_OF_CUTS = ("cut", "epsilon")
+_OF_COLA = ("balance", "objective", "threshold", *_OF_CUTS)
 STREAM_COST_MAX = 1e15
 THRESHOLD_MAX = 1e6
 GAMMA_MIN = 1e-3
@@ -42,7 +45,7 @@ Objective = Callable[[float, float], float]
 
 @dataclass(frozen=True)
 class FuseOptions:
-    """What a user can ask of any fusion method; each ignores what does not concern it."""
+    """What a user can ask of a fusion method; `Method.reads` has what is not for all of them."""
 
     seed: int = 0
     theta: float | None = None  # seconds allowed; None is the method's own default
@@ -140,6 +143,17 @@ class Method:
     summary: str
     module: str  # imported when first used
     honours_constraints: bool = True
+    reads: tuple[str, ...] = ()  # the options that it looks at beside those in OF_ALL
+
+    def require_read(self, options: FuseOptions) -> None:
+        """Raise InvalidInput for an option that is given and that this method would ignore in silence."""
+        require_read(options, (self.name,))
+
+    def heard(self, options: FuseOptions) -> FuseOptions:
+        """The options without those that this method does not read, for callers that ask several methods."""
+        usual = FuseOptions()
+        unread = {name: getattr(usual, name) for name in given_options(options) if name not in self.reads}
+        return replace(options, **unread)
 
     def load(self) -> Callable[[Case], Fused]:
         """The method's function."""
@@ -150,9 +164,13 @@ class Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("best", "ours: starts from all of these and refines", "penstock.optimise.fuse.best"),
-        Method("cola", "Advanced COLA: four phases, constraints, f(U, C)", "penstock.optimise.fuse.cola"),
-        Method("cola-basic", "Basic COLA: split until it fits", "penstock.optimise.fuse.cola_basic", False),
+        Method("best", "ours: starts from all of these and refines", "penstock.optimise.fuse.best", reads=_OF_COLA),
+        Method(
+            "cola", "Advanced COLA: four phases, constraints, f(U, C)", "penstock.optimise.fuse.cola", reads=_OF_COLA
+        ),
+        Method(
+            "cola-basic", "Basic COLA: split until it fits", "penstock.optimise.fuse.cola_basic", False, reads=_OF_CUTS
+        ),
         Method("fint", "bottom-up: merge the heaviest streams", "penstock.optimise.fuse.fint"),
         Method("none", "every task its own worker", "penstock.optimise.fuse.none"),
     )
@@ -164,3 +182,28 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise InvalidInput.unknown_name(kind="fusion method", name=name, known=METHODS)
     return METHODS[name]
+
+
+def given_options(options: FuseOptions) -> dict[str, object]:
+    """Options that not every method reads and that differ from their defaults, by name."""
+    usual = FuseOptions()
+    named = {option.name: getattr(options, option.name) for option in fields(FuseOptions)}
+    return {name: value for name, value in named.items() if name not in OF_ALL and value != getattr(usual, name)}
+
+
+def require_read(options: FuseOptions, methods: Sequence[str]) -> None:
+    """Raise InvalidInput for an option that is given and that none of the methods reads."""
+    read = {name for method in methods for name in find_method(method).reads}
+    for name, value in given_options(options).items():
+        if name not in read:
+            one = len(methods) == 1
+            who = f"method{'' if one else 's'} {', '.join(map(repr, methods))}"
+            known = ", ".join(name for name in (*OF_ALL, *_OF_COLA) if name in {*OF_ALL, *read})
+            others = ", ".join(method.name for method in METHODS.values() if name in method.reads)
+            what = "given" if callable(value) else repr(value)
+            msg = (
+                f"{name} is {what}, which fusion {who} {'does' if one else 'do'} not read: "
+                f"{'it reads' if one else 'they read'} {known}; leave {name} out, or name a method "
+                f"that reads it ({others})"
+            )
+            raise InvalidInput(msg)

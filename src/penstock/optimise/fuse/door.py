@@ -71,6 +71,7 @@ def fuse(
     graph = graph_of(graph, () if profile is None else profile.tasks)
     whole = demanding(graph, demands)
     case = prepared(whole, cluster, profile, options)
+    row.require_read(case.options)
     decide = row.load()
     began = clock()
     require_no_clash(case.problem, case.stream_cost)
