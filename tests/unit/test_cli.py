@@ -207,6 +207,14 @@ def test_check_json_lists_the_faults(run: Run, tmp_path: Path) -> None:
         (("place", "TOPOLOGY", "2x4", "--seed", "-1"), ("seed is -1",)),
         (("place", "TOPOLOGY", "2x4", "--tasks-per-worker", "0"), ("tasks_per_worker is 0",)),
         (("place", "TOPOLOGY", "2x4", "--set", "alfa"), ("NAME=VALUE",)),
+        (
+            ("place", "TOPOLOGY", "2x4", "--set", "rounds=2", "--set", "rounds=3"),
+            ("--set gives rounds twice, 2 and 3",),
+        ),
+        (
+            ("place", "TOPOLOGY", "2x4", "--scheduler", "ischeduler", "--set", "phi=4", "--set", "budget=300"),
+            ("budget is 300 beside phi 4", "leave one of them out"),
+        ),
         (("place", "TOPOLOGY", "2x4", "--set", "colour=red", "--scheduler", "even"), ("unknown setting 'colour'",)),
         (("place", "TOPOLOGY", "2x4", "--profile", "none.json"), ("cannot read none.json",)),
         (("place", "TOPOLOGY", "2x4", "--format", "xml"), ("xml",)),

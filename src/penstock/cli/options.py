@@ -177,7 +177,13 @@ def scheduler_options(theta: float | None, tasks_per_worker: int, seed: int, set
 
 def settings_of(given: list[str] | None) -> dict[str, object]:
     """A scheduler's own parameters, as `--set` gave them."""
-    return dict(_setting(text) for text in given or ())
+    found: dict[str, object] = {}
+    for name, value in map(_setting, given or ()):
+        if name in found:
+            msg = f"--set gives {name} twice, {found[name]!r} and {value!r}; leave one out"
+            raise InvalidInput(msg)
+        found[name] = value
+    return found
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -76,16 +76,16 @@ class Fusion:
 
 def prepare(options: Options) -> None:
     """Find phi for this machine, once, before times are measured."""
-    if _theta(options) > 0 and _asked_phi(options) is None:
+    if _asked_phi(options) is None and _theta(options) > 0:
         _calibrated_phi(options)
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
     """Fuse, then solve or map; the worker level is left to the k-way split."""
     problem.require_plausible()
+    asked = _asked_phi(options)
     if _theta(options) <= 0:
         return mapped(problem, first_level(problem, 0, options.seed))
-    asked = _asked_phi(options)
     found = _calibrated_phi(options) if asked is None else Threshold(asked)
     placement = schedule_with(problem, found.phi, _theta(options), options.seed, _solver())
     return replace(placement, notes=(*placement.notes, found.note)) if found.note else placement
@@ -120,6 +120,11 @@ def _budget(options: Options) -> float | None:
 
 def _asked_phi(options: Options) -> int | None:
     asked = options.settings.get("phi")
+    if asked is not None and (budget := options.settings.get("budget")) is not None:
+        msg = (
+            f"budget is {budget!r} beside phi {asked!r}: it is for measuring phi, which is given; leave one of them out"
+        )
+        raise InvalidInput(msg)
     if asked is None or (isinstance(asked, int) and not isinstance(asked, bool) and asked >= 0):
         return asked
     msg = f"phi is {asked!r}; it must be a whole number of tasks, 0 or more"
