@@ -134,6 +134,18 @@ def test_several_topologies_are_placed_together_and_each_gets_its_part(
     assert [constraint["operators"] for constraint in told["constraints"]] == [["mine.rows/0", "mine.rows/1"]]
 
 
+def test_one_topology_is_its_own_part(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (program, "3x8", "-o", "plan.json", "--split", "parts", "--plot", "plan.png")
+    status, out, err = said(capsys, "place", *words)
+    assert status == 0, err
+    assert [line for line in out.splitlines() if line.startswith("plan: ")] == [
+        "plan: plan.json",
+        "plan: parts/mine.json",
+    ]
+    assert read_plan("parts/mine.json") == read_plan("plan.json")
+    assert said(capsys, "check", program, "3x8", "--plan", "parts/mine.json")[0] == 0
+
+
 def test_what_cannot_be_placed_together_is_one_line(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in (
         (("linear:10", "linear:10", "1x12"), "the tasks need load 20 in all but the cluster offers 12"),

@@ -51,6 +51,18 @@ def test_topologies_of_one_name_are_told_apart() -> None:
     assert joint.plan.cost == 0  # each pair has room on a node of its own
 
 
+def test_names_that_fit_alone_and_not_together_are_refused_with_their_origins() -> None:
+    one, other = (ps.OperatorGraph(name, (ps.Operator(own),)) for name, own in (("a", "b.c"), ("a.b", "c")))
+    said = r"^operator 'b\.c' of topology 'a' and operator 'c' of topology 'a\.b' would both be 'a\.b\.c'"
+    with pytest.raises(InvalidInput, match=said):
+        ps.place_together((one, other), ps.parse_cluster("2x2"), options=QUICK)
+    long = ps.OperatorGraph("t" * 100, (ps.Operator("o" * 99), ps.Operator("p" * 100)))
+    with pytest.raises(
+        InvalidInput, match=r"^operator 'p{100}' of topology 't{100}' would have a name of 201 .* is 200"
+    ):
+        ps.place_together((long,), ps.parse_cluster("2x2"), options=QUICK)
+
+
 def test_what_does_not_fit_together_is_refused_although_each_fits_alone() -> None:
     cluster = ps.parse_cluster("1x2")
     ps.place(PAIR, cluster, options=QUICK)  # load 1.2 of 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +39,7 @@ from penstock.cli.show import (
 from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from penstock.model.plan import Plan
     from penstock.optimise.joint import Joint
 
 
@@ -84,7 +86,7 @@ def register(app: typer.Typer) -> None:
         require_picture(plot)
         require_document(out)
         require_folder(split)
-        if len(found) == 1 and split is None:
+        if len(found) == 1:
             graph, measured = found[0]
             with progress_bar(f"placing {graph.name}") as show:
                 options = replace(options, progress=telling(show))
@@ -93,7 +95,8 @@ def register(app: typer.Typer) -> None:
                 from penstock.observe.placement_picture import draw_placements
 
                 draw_placements(graph, nodes, [plan], plot, profile=measured)
-            show_plan(plan, as_json=output is Format.json, out=out, picture=plot)
+            part = _write_parts({graph.name: plan}, split)  # of one topology the plan is its own part
+            show_plan(plan, as_json=output is Format.json, out=out, picture=plot, part=part.get(graph.name))
             return
         if plot is not None:
             msg = f"--plot draws the plan of one topology and there are {len(found)}; leave it out"
@@ -127,18 +130,10 @@ def _one_for_each(profiles: list[Path], topologies: list[str]) -> list[Path | No
 def _show(joint: Joint, *, as_json: bool, out: Path | None, split: Path | None) -> None:
     """Write the joint plan and its parts where that is asked for, and print what each topology got."""
     from penstock.model.files import plan_document, write_plan
-    from penstock.optimise.joint import distinct
 
     if out is not None:
         write_plan(joint.plan, out)
-    stems = distinct([_as_file(name) for name in joint.parts])
-    files = (
-        {} if split is None else {name: split / f"{stem}.json" for name, stem in zip(joint.parts, stems, strict=True)}
-    )
-    if split is not None:
-        split.mkdir(exist_ok=True)
-        for name, path in files.items():
-            write_plan(joint.parts[name], path)
+    files = _write_parts(joint.parts, split)
     if as_json:
         parts = {name: plan_document(part) for name, part in joint.parts.items()}
         print_json({**plan_document(joint.plan), "parts": parts})
@@ -154,6 +149,21 @@ def _show(joint: Joint, *, as_json: bool, out: Path | None, split: Path | None) 
     written = {} if out is None else {"plan": out}
     for what, path in (written | {f"plan of {name}": path for name, path in files.items()}).items():
         screen.print(f"{what}: {path}")
+
+
+def _write_parts(parts: Mapping[str, Plan], folder: Path | None) -> dict[str, Path]:
+    """Write each topology's plan to a file of its name, where that is asked for, and say which."""
+    if folder is None:
+        return {}
+    from penstock.model.files import write_plan
+    from penstock.optimise.joint import distinct
+
+    stems = distinct([_as_file(name) for name in parts])
+    files = {name: folder / f"{stem}.json" for name, stem in zip(parts, stems, strict=True)}
+    folder.mkdir(exist_ok=True)
+    for name, path in files.items():
+        write_plan(parts[name], path)
+    return files
 
 
 def _as_file(name: str) -> str:

@@ -89,7 +89,9 @@ def plan_summary(plan: Plan) -> str:
     )
 
 
-def show_plan(plan: Plan, *, as_json: bool, out: Path | None, picture: Path | None = None) -> None:
+def show_plan(
+    plan: Plan, *, as_json: bool, out: Path | None, picture: Path | None = None, part: Path | None = None
+) -> None:
     """Write the plan to `out`, where that is asked for, and print it with what there is to say about it."""
     from penstock.model.files import plan_document, write_plan
 
@@ -103,7 +105,7 @@ def show_plan(plan: Plan, *, as_json: bool, out: Path | None, picture: Path | No
     screen.print(plan_summary(plan))
     for note in (*plan.notes, *(f"not deployable: {fault}" for fault in plan.faults)):
         screen.print(f"note: {note}")
-    for what, path in (("plan", out), ("picture", picture)):
+    for what, path in (("plan", out), ("plan", part), ("picture", picture)):
         if path is not None:
             screen.print(f"{what}: {path}")
 

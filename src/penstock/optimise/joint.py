@@ -109,6 +109,8 @@ def joined(graphs: Sequence[OperatorGraph], names: Sequence[str]) -> OperatorGra
     for graph in graphs:
         graph.validated()
     pairs = list(zip(names, graphs, strict=True))
+    if faults := _name_faults(pairs):
+        raise InvalidInput(faults)
     return OperatorGraph(
         "+".join(names)[:NAME_LENGTH_MAX],
         tuple(replace(o, name=_prefixed(name, o.name)) for name, graph in pairs for o in graph.operators),
@@ -173,6 +175,24 @@ def _with_workers(problem: Problem, plan: Plan, node: Ints, worker: Ints, constr
     """The plan with these places and every figure computed anew."""
     placement = Placement(node, lower_bound=plan.lower_bound, proved_optimal=plan.proved_optimal)
     return make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, constraints)
+
+
+def _name_faults(pairs: Sequence[tuple[str, OperatorGraph]]) -> list[str]:
+    """Names that two operators would share in the joint graph, and those that would be too long, with their origins."""
+    found: list[str] = []
+    origin: dict[str, str] = {}
+    for topology, graph in pairs:
+        for operator in graph.operators:
+            name, own = _prefixed(topology, operator.name), f"operator {operator.name!r} of topology {topology!r}"
+            if name in origin:
+                found.append(f"{origin[name]} and {own} would both be {name!r} in the joint plan; rename one of them")
+            if len(name) > NAME_LENGTH_MAX:
+                found.append(
+                    f"{own} would have a name of {len(name)} characters in the joint plan; the limit is "
+                    f"{NAME_LENGTH_MAX}: shorten one of the two names"
+                )
+            origin.setdefault(name, own)
+    return found
 
 
 def _prefixed(name: str, own: str) -> str:
