@@ -60,6 +60,7 @@ def test_one_document_for_programs(run: Run) -> None:
     [
         (("storm", "nowhere"), "cannot read nowhere"),
         (("spark", "nowhere"), "there is no event log nowhere"),
+        (("spark", "nowhere", "--tasks-max", "0"), "tasks_max is 0; it must be 1 to 4096"),
         (("flink", "ftp://127.0.0.1/"), "is not an address that can be asked"),
         (("flink", IMPORTED / "storm"), "give one answer of /jobs/ID"),
         (("storm", IMPORTED / "flink"), "give one answer of /api/v1/topology/ID"),

@@ -124,9 +124,11 @@ def _read(
             return import_flink(source, unknown_load=load)
         case System.spark:
             from penstock.deploy import import_spark, local_session
+            from penstock.deploy.metrics.event_log import require_tasks_max
             from penstock.deploy.metrics.event_log_files import log_files
 
-            log_files(source)  # a mistyped name is told before Spark starts
+            require_tasks_max(tasks_max)  # as a mistyped name, told before Spark starts
+            log_files(source)
             return import_spark(local_session("local[2]"), source, tasks_max=tasks_max)
 
 

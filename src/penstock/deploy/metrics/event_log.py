@@ -83,14 +83,19 @@ _FIGURES = """
 """
 
 
+def require_tasks_max(tasks_max: int | None) -> None:
+    """Refuse a most number of tasks that no operator can have."""
+    if tasks_max is not None and not 1 <= tasks_max <= TASKS_PER_OPERATOR_MAX:
+        msg = f"tasks_max is {tasks_max}; it must be 1 to {TASKS_PER_OPERATOR_MAX}"
+        raise InvalidInput(msg)
+
+
 def import_spark(spark: SparkSession, source: str | Path, *, tasks_max: int | None = None) -> Imported:
     """A topology and its profile from a Spark event log: an operator for each stage that is not the same work again.
 
     An operator gets as many tasks as its stage had, but at most `tasks_max`, or what ran at once in the application.
     """
-    if tasks_max is not None and not 1 <= tasks_max <= TASKS_PER_OPERATOR_MAX:
-        msg = f"tasks_max is {tasks_max}; it must be 1 to {TASKS_PER_OPERATOR_MAX}"
-        raise InvalidInput(msg)
+    require_tasks_max(tasks_max)
     files = log_files(source)
     with plain_files(files) as plain:
         if plain != files and not runs_here(str(spark.sparkContext.master)):
