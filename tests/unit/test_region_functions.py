@@ -137,6 +137,16 @@ def test_decay_lowers_the_function_at_every_weight_beyond_the_current_one() -> N
     assert function.values()[[100, 200, 400, 1000]] == pytest.approx([0.09, 0.27, 0.81 * 0.7, 0.81 * 1.9])
 
 
+def test_decay_begins_at_the_last_point_where_the_current_weight_lies_beyond_it() -> None:
+    function = RateFunction()
+    function.observe(500, 0.4)
+    before = function.values()
+    function.decay(700)  # a weight at which nothing was seen yet
+    after = function.values()
+    assert after[:501] == pytest.approx(before[:501])
+    assert after[501:] == pytest.approx(np.maximum(0.9 * before[501:], 0.4), abs=1e-3)
+
+
 def test_decay_makes_the_function_flat_beyond_the_current_weight_and_new_data_renews_it() -> None:
     """The paper (5.4): "... causes the blocking rate to become essentially flat beyond w̄_j over time"."""
     function = RateFunction()

@@ -65,7 +65,8 @@ class RateFunction:
         """Lower the function at every weight beyond the current one (paper, 5.4).
 
         What lies beyond the last point goes down with the points, and where there is none beyond the current weight by
-        itself. So the function becomes flat in time, and stays so when a point has decayed so far that it is forgotten.
+        itself: from that point on, also where the current weight lies further out, from which the paper would begin.
+        So the function becomes flat in time, and stays so when a point has decayed so far that it is forgotten.
         """
         last = self._last()
         if weight >= last:
