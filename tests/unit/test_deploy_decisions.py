@@ -323,7 +323,7 @@ def test_a_matching_is_found_whenever_there_is_one(data: st.DataObject) -> None:
 def test_the_seed_of_a_job_reaches_its_fusion_beside_options_that_state_none() -> None:
     graph = OperatorGraph("t", (Operator("a", 2, load=0.1), Operator("b", 2, load=0.1)), (Stream("a", "b"),))
     cluster = Cluster.uniform([(2, 2.0)])
-    for seed, own, meant in ((7, None, 7), (7, FuseOptions(balance=0.2), 7), (7, FuseOptions(seed=3), 3)):
+    for seed, own, meant in ((7, None, 7), (7, FuseOptions(gamma=0.9), 7), (7, FuseOptions(seed=3), 3)):
         assert fused(graph, cluster, Placing(fuse="none", seed=seed, fuse_options=own), ()).seed == meant
 
 
@@ -486,6 +486,9 @@ def test_a_worker_of_another_job_takes_what_was_measured_and_else_what_was_decla
     assert [(use.address, use.boot_id, round(use.cores, 9)) for use in found] == [
         ("e1", "machine", 0.3), ("e1", "machine", 1.0), ("e2", "machine", 0.8),
     ]  # fmt: skip
+    assert [use.declared for use in found] == [False, True, True]
+    none = uses(there, worker_of, measured, {"a/0": 0.5, "a/1": 0.5})  # nothing is guessed of what declares nothing
+    assert [use.declared for use in none] == [False] * 3
 
 
 def test_what_others_use_is_taken_off_the_node_where_they_are() -> None:
@@ -497,6 +500,9 @@ def test_what_others_use_is_taken_off_the_node_where_they_are() -> None:
     assert [node.worker_capacity for node in busy.cluster().nodes] == [1.0, 1.0]  # a thread is what it was
     (note,) = taken_note(busy)
     assert note == "other jobs of this session use 0.6 cores of 'n2', which are taken off what this one has"
+    guessed = Slots.of(here, None, others=[Use("e1", "machine", 0.5), Use("e2", "machine", 0.6, declared=True)])
+    (note,) = taken_note(guessed)
+    assert "0.5 cores of 'n1' and 0.6 cores of 'n2' (declared, not measured yet), which are taken off" in note
     full = Slots.of(here, None, others=[Use("e1", "machine", 1.0)] * 3)
     assert full.cluster().nodes[0].capacity == pytest.approx(0.05 * 0.8)  # something: the job has a worker there
     assert taken_note(plain) == ()

@@ -45,6 +45,7 @@ class Use:
     address: str  # of its executor
     boot_id: str
     cores: float
+    declared: bool = False  # whether some of that is what its tasks declare, because they were not measured yet
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Slots:
     power_of: Mapping[str, Power] = field(default_factory=dict)
     tags_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     taken: Mapping[str, float] = field(default_factory=dict)  # cores of nodes that other jobs use
+    declared: frozenset[str] = frozenset()  # nodes of which some of that is declared, not measured
 
     @classmethod
     def of(
@@ -66,7 +68,11 @@ class Slots:
         """
         names = node_names(hellos, node)
         return cls(
-            tuple(names), powers(hellos, names, work_ms), common_tags(hellos, names), taken_of(hellos, names, others)
+            tuple(names),
+            powers(hellos, names, work_ms),
+            common_tags(hellos, names),
+            taken_of(hellos, names, others),
+            frozenset(taken_of(hellos, names, [use for use in others if use.declared])),
         )
 
     @cached_property
@@ -169,15 +175,18 @@ def uses(
         for task, cpu in ((edge.source, edge.send_cpu), (edge.target, edge.receive_cpu)):
             load[task] = load.get(task, 0.0) + (cpu or 0.0)
     cores: dict[int, float] = defaultdict(float)
+    guessed = {worker for task, worker in worker_of.items() if task not in profile.tasks and declared.get(task)}
     for task, worker in worker_of.items():
         cores[worker] += load.get(task, 0.0)
-    return tuple(Use(hello.address, hello.boot_id, min(1.0, cores[hello.worker])) for hello in hellos)
+    return tuple(
+        Use(hello.address, hello.boot_id, min(1.0, cores[hello.worker]), hello.worker in guessed) for hello in hellos
+    )
 
 
 def taken_note(slots: Slots) -> tuple[str, ...]:
     """What other jobs use of the nodes of which that is known to matter."""
     told = [
-        f"{cores:.2g} cores of {name!r}"
+        f"{cores:.2g} cores of {name!r}{' (declared, not measured yet)' if name in slots.declared else ''}"
         for name, cores in slots.taken.items()
         if cores >= TOLD_CORES and slots.power_of[name].cores < CORES_MAX
     ]

@@ -5,9 +5,9 @@ the CPU of all communication, then bytes. Starts are the plan with the fewest by
 spreads, the longest task first, and k-way partitions, each over several numbers of workers; the best few are improved
 by moving and swapping blocks of tasks. Nothing is random but the order of the moves, which the seed gives.
 
-The answer is not dearer in this order than any other scheduler's plan that keeps the limits
-(`test_throughput_is_never_behind_another_scheduler`). Rejected: one weighted sum of pressure and bytes, whose weight
-would have to know how fast the job could be.
+On small problems of CPU alone the answer is not dearer in this order than the plan of any scheduler that decides
+without a clock and a measured phi (`test_throughput_is_never_behind_another_scheduler`). Rejected: one weighted sum of
+pressure and bytes, whose weight would have to know how fast the job could be.
 """
 
 from __future__ import annotations
