@@ -63,9 +63,10 @@ def test_the_duration_and_the_rate_count_from_when_workers_began(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job: Any = ScriptedJob()
-    monkeypatch.setattr(run_verb, "time", SimpleNamespace(time=lambda: job.now))
-    run_verb._follow(job, 2.0, lambda done, total, what: None)
-    assert job.stopped_at == pytest.approx(ASKED_AT + 6, abs=run_verb.LOOK_SECONDS)
+    looks: list[float] = []
+    monkeypatch.setattr(submit, "time", SimpleNamespace(time=lambda: job.now))
+    submit.follow(job, 2.0, lambda: looks.append(job.now))
+    assert job.stopped_at == pytest.approx(ASKED_AT + 6, abs=submit.LOOK_SECONDS)
     summary = run_verb.summarise(job, ASKED_AT, 3)
     assert summary["start_seconds"] == pytest.approx(4.0)
     assert summary["tuples_per_second"] == pytest.approx(100, rel=0.02)
@@ -111,11 +112,13 @@ def test_run_tells_at_its_end_which_rows_went_nowhere(
 
 def test_workers_that_never_report_do_not_keep_a_job_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     job: Any = ScriptedJob()
+    looks: list[float] = []
     monkeypatch.setattr(ScriptedJob, "worked", None)
-    monkeypatch.setattr(run_verb, "time", SimpleNamespace(time=lambda: job.now))
-    run_verb._follow(job, 2.0, lambda done, total, what: None)
-    late = ASKED_AT + run_verb.START_SECONDS_MAX + 2
-    assert job.stopped_at == pytest.approx(late, abs=run_verb.LOOK_SECONDS)
+    monkeypatch.setattr(submit, "time", SimpleNamespace(time=lambda: job.now))
+    submit.follow(job, 2.0, lambda: looks.append(job.now))
+    late = ASKED_AT + submit.START_SECONDS_MAX + 2
+    assert looks[-1] == job.stopped_at
+    assert job.stopped_at == pytest.approx(late, abs=submit.LOOK_SECONDS)
 
 
 def test_an_applications_program_and_graph_declare_the_same_loads() -> None:

@@ -83,13 +83,32 @@ TopologyOption = Annotated[
 ]
 ThetaOption = Annotated[
     float | None,
-    typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each scheduler has its own default."),
+    typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each method has its own default."),
 ]
 JobThetaOption = Annotated[
     float | None,
     typer.Option(
-        "--theta", parser=real, metavar="SECONDS", help="Time that the scheduler may search, before any row is read."
+        "--theta",
+        parser=real,
+        metavar="SECONDS",
+        help="Time that the scheduler may search, before any row is read; default: 1, or 10 with --fuse.",
     ),
+]
+AppName = Annotated[str, typer.Argument(metavar="APP", help="A built-in application, or file.py:name.")]
+MasterOption = Annotated[
+    str, typer.Option("--master", help="local[n], local-cluster[n,c,m], spark://..., yarn or k8s://...")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", help="Worker processes; default: by the tasks, or free slots where tasks are fused."),
+]
+TakeLastSlotOption = Annotated[
+    bool, typer.Option("--take-last-slot", help="Leave no slot of Spark free, as a plan for all of them needs.")
+]
+InputOption = Annotated[str | None, typer.Option("--input", help="Parquet files instead of generated data.")]
+DurationOption = Annotated[
+    float | None,
+    typer.Option("--duration", parser=real, metavar="SECONDS", help="Stop (drain) a run after so many seconds."),
 ]
 TasksPerWorkerOption = Annotated[
     int,

@@ -17,17 +17,23 @@ from penstock.cli.fuse import (
     job_fuse_options,
 )
 from penstock.cli.options import (
+    AppName,
     ConstraintsOption,
+    DurationOption,
     Format,
     FormatOption,
+    InputOption,
     JobTasksPerWorkerOption,
     JobThetaOption,
+    MasterOption,
     ProfileOption,
     SeedOption,
     SetOption,
+    TakeLastSlotOption,
+    WorkersOption,
     settings_of,
 )
-from penstock.cli.show import ShowProgress, console, counted, number, plan_table, print_json, progress_bar
+from penstock.cli.show import console, counted, number, plan_table, print_json, progress_bar
 from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -38,8 +44,6 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 10
 STAGES_SHOWN = 5
-LOOK_SECONDS = 0.2
-START_SECONDS_MAX = 60.0  # after which --duration counts, whether workers have said anything or not
 
 
 def register(app: typer.Typer) -> None:
@@ -47,10 +51,8 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def run(
-        app_name: Annotated[str, typer.Argument(metavar="APP", help="A built-in application, or file.py:name.")],
-        master: Annotated[
-            str, typer.Option("--master", help="local[n], local-cluster[n,c,m], spark://..., yarn or k8s://...")
-        ] = "local[4]",
+        app_name: AppName,
+        master: MasterOption = "local[4]",
         scheduler: Annotated[
             str | None,
             typer.Option("--scheduler", "-s", help="A name that `penstock schedulers` lists; default: best."),
@@ -66,19 +68,11 @@ def register(app: typer.Typer) -> None:
         theta: JobThetaOption = None,
         tasks_per_worker: JobTasksPerWorkerOption = None,
         settings: SetOption = None,
-        workers: Annotated[
-            int | None, typer.Option("--workers", help="Worker processes; default: by the tasks.")
-        ] = None,
-        take_last_slot: Annotated[
-            bool, typer.Option("--take-last-slot", help="Leave no slot of Spark free, as a plan for all of them needs.")
-        ] = False,
-        input_path: Annotated[
-            str | None, typer.Option("--input", help="Parquet files instead of generated data.")
-        ] = None,
+        workers: WorkersOption = None,
+        take_last_slot: TakeLastSlotOption = False,
+        input_path: InputOption = None,
         output_path: Annotated[str | None, typer.Option("--output", help="Write the result here as Parquet.")] = None,
-        duration: Annotated[
-            float | None, typer.Option("--duration", help="Stop (drain) after this many seconds.")
-        ] = None,
+        duration: DurationOption = None,
         metrics: Annotated[Path | None, typer.Option("--metrics", help="Folder for the metric log.")] = None,
         prometheus: Annotated[
             int | None,
@@ -100,6 +94,7 @@ def register(app: typer.Typer) -> None:
         from penstock.apps.runnable import find_runnable
         from penstock.deploy import (
             JobOptions,
+            follow,
             local_session,
             newest_rows,
             session_on_demand,
@@ -147,7 +142,7 @@ def register(app: typer.Typer) -> None:
             with start_topology(topology, spark, options) as job:
                 if job.prometheus_url is not None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)
-                _follow(job, duration, show)
+                follow(job, duration, lambda: show(0, 0, f"{number(job.rows_read)} rows read"))
                 frames = _by_sink(job.results)
                 for sink, frame in frames.items():
                     if output_path is not None:
@@ -172,19 +167,6 @@ def _read(frame: DataFrame, output: Format) -> list[dict[str, Any]]:
     from penstock.cli.json_values import json_rows
 
     return json_rows(frame.toArrow()) if output is Format.json else [row.asDict() for row in frame.collect()]
-
-
-def _follow(job: Job, duration: float | None, show: ShowProgress) -> None:
-    """Draw progress until the job has ended, or stop it when its time, counted from its workers' start, is over."""
-    latest = time.time() + START_SECONDS_MAX
-    while not job.wait(LOOK_SECONDS):
-        show(0, 0, f"{number(job.rows_read)} rows read")
-        if duration is None:
-            continue
-        began = latest if job.worked is None else min(latest, job.worked[0])
-        if time.time() >= began + duration:
-            job.stop()
-            return
 
 
 def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.fuse import BalanceOption, CutOption, StreamCostOption, ThresholdOption, fuse_options
-from penstock.cli.options import Format, FormatOption, SeedOption, ThetaOption, require_document
+from penstock.cli.options import (
+    AppName,
+    DurationOption,
+    Format,
+    FormatOption,
+    InputOption,
+    MasterOption,
+    SeedOption,
+    TakeLastSlotOption,
+    ThetaOption,
+    WorkersOption,
+    require_document,
+)
 from penstock.cli.show import console, number, print_json, progress_bar, rows_table
 from penstock.errors import InvalidInput
 
@@ -21,10 +33,8 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def tune(
-        app_name: Annotated[str, typer.Argument(metavar="APP", help="A built-in application, or file.py:name.")],
-        master: Annotated[
-            str, typer.Option("--master", help="local[n], local-cluster[n,c,m], spark://..., yarn or k8s://...")
-        ] = "local[4]",
+        app_name: AppName,
+        master: MasterOption = "local[4]",
         methods: Annotated[
             str, typer.Option("--method", "-m", help="Fusion methods separated by commas, such as cola,fint.")
         ] = "cola",
@@ -35,14 +45,10 @@ def register(app: typer.Typer) -> None:
         repeats: Annotated[
             int, typer.Option("--repeats", metavar="N", help="Runs of each plan; the median counts.")
         ] = 1,
-        duration: Annotated[
-            float | None, typer.Option("--duration", metavar="SECONDS", help="Stop (drain) each run after so long.")
-        ] = None,
-        workers: Annotated[int | None, typer.Option("--workers", help="Worker processes; default: free slots.")] = None,
-        take_last_slot: Annotated[bool, typer.Option("--take-last-slot", help="Leave no slot of Spark free.")] = False,
-        input_path: Annotated[
-            str | None, typer.Option("--input", help="Parquet files instead of generated data.")
-        ] = None,
+        duration: DurationOption = None,
+        workers: WorkersOption = None,
+        take_last_slot: TakeLastSlotOption = False,
+        input_path: InputOption = None,
         balance: BalanceOption = None,
         threshold: ThresholdOption = None,
         cut: CutOption = None,

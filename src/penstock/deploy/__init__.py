@@ -8,7 +8,7 @@
 from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions, require_known_options
-from penstock.deploy.driver.submit import run_topology, start_topology
+from penstock.deploy.driver.submit import follow, run_topology, start_topology
 from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
@@ -27,6 +27,7 @@ __all__ = [
     "Tuning",
     "build_profile",
     "bytes_between_nodes",
+    "follow",
     "import_spark",
     "local_session",
     "logged_job",

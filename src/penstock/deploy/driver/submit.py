@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.2
+START_SECONDS_MAX = 60.0  # after which the time of a job counts, whether workers have said anything or not
 TASKS_PER_WORKER = 5  # the papers' T
 _told_open: set[str] = set()  # sessions of which it was said that they are open
 
@@ -62,6 +65,17 @@ def run_topology(topology: Buildable | Dataflow, spark: SparkSession, options: J
         result = job.result
         _tell(job, spark)
         return result
+
+
+def follow(job: Job, seconds: float | None, look: Callable[[], None] = lambda: None) -> None:
+    """Look until the job has ended, or drain it when its time, counted from its workers' start, is over."""
+    latest = time.time() + START_SECONDS_MAX
+    while not job.wait(LOOK_SECONDS):
+        look()
+        began = latest if job.worked is None else min(latest, job.worked[0])
+        if seconds is not None and time.time() >= began + seconds:
+            job.stop()
+            return
 
 
 def _tell(job: Job, spark: SparkSession) -> None:

@@ -8,14 +8,13 @@ repeated run the same plan again: the median is kept, with the profile of the ru
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions
-from penstock.deploy.driver.submit import Buildable, start_topology
+from penstock.deploy.driver.submit import Buildable, follow, start_topology
 from penstock.errors import InternalError, InvalidInput, JobFailed
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPEATS_MAX = 100
-LOOK_SECONDS = 0.2
-START_SECONDS_MAX = 60.0  # after which `seconds` count, whether workers have said anything or not
 
 Topology = Buildable | Dataflow
 Show = Callable[[int, int, str], None]
@@ -144,7 +141,7 @@ def measured_step(topology: Topology, spark: SparkSession, options: JobOptions, 
     runs = []
     for _ in range(tuning.repeats):
         with start_topology(topology, spark, asked) as job:
-            _follow(job, tuning.seconds)
+            follow(job, tuning.seconds)
             job.wait()
         runs.append(_run_of(job))
     return median_run(runs)
@@ -176,13 +173,3 @@ def _run_of(job: Job) -> OneRun:
         raise JobFailed(msg)
     seconds = max(1e-6, worked[1] - worked[0])
     return OneRun(job.plan, job.profile(), job.rows_read / seconds, job.latency_us(0.5) / 1000)
-
-
-def _follow(job: Job, seconds: float | None) -> None:
-    """Wait for the end, or drain the job when its time, counted from its workers' start, is over."""
-    latest = time.time() + START_SECONDS_MAX
-    while not job.wait(LOOK_SECONDS):
-        began = latest if job.worked is None else min(latest, job.worked[0])
-        if seconds is not None and time.time() >= began + seconds:
-            job.stop()
-            return
