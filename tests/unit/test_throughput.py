@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_deploy_decisions import dataflow, hellos
 
+from penstock.deploy.driver import binding
+from penstock.deploy.driver.options import JobOptions
+from penstock.deploy.driver.slots import USABLE_SHARE
 from penstock.errors import InvalidInput, UserError
 from penstock.model.check import check_plan
 from penstock.model.cluster import Cluster, Node
@@ -25,9 +30,9 @@ from penstock.optimise.place import SCHEDULERS
 from penstock.optimise.search import throughput
 from penstock.optimise.search.annealed import CUT_NOTE
 from penstock.optimise.search.pressure import PRESSURE_NOTE, Price, Pricing
+from penstock.run.engine.worker_share import RunSettings
 from penstock.testing import certificate_faults, instances, profiles
 
-GOAL = {"goal": "throughput"}
 THETA = 4.0
 QUERY = OperatorGraph(
     "query",
@@ -48,9 +53,14 @@ def job_cluster(*workers: int, cores: float = 2.0, load: float = 7.0) -> Cluster
     )
 
 
+def in_job(theta: float = THETA, seed: int = 0, goal: str = "throughput") -> Options:
+    """Options as a job gives them."""
+    return Options(seed, theta, settings={"goal": goal}, usable_share=USABLE_SHARE)
+
+
 def pricing(graph: OperatorGraph, cluster: Cluster, profile: Profile | None = None) -> Pricing:
     problem = Problem(TaskGraph.expand(graph, profile), cluster, graph.constraints)
-    return Pricing.of(problem, problem.task_count)
+    return Pricing.of(problem, problem.task_count, USABLE_SHARE)
 
 
 def price_of(plan: Plan, graph: OperatorGraph, cluster: Cluster, profile: Profile | None = None) -> Price:
@@ -79,6 +89,21 @@ class TestPrice:
         assert at.pressure(node, four) == pytest.approx(2.0, rel=1e-3)
         assert at.pressure(node, four % 2) == pytest.approx(2.0, rel=1e-3)
 
+    def test_the_capacity_of_a_file_is_all_that_its_node_can_do(self) -> None:
+        graph = OperatorGraph("t", (Operator("a", 4),))
+        cluster = Cluster((Node("n1", 2.0, slots=4), Node("n2", 2.0, slots=4, worker_capacity=None)))
+        problem = Problem(TaskGraph.expand(graph), cluster)
+        four = np.arange(4, dtype=np.int32)
+        at = Pricing.of(problem, 4)
+        for where in (0, 1):
+            assert at.pressure(np.full(4, where, dtype=np.int32), four) == pytest.approx(2.0)
+        assert at.pressure(np.ones(4, dtype=np.int32), four * 0) == pytest.approx(2.0)  # a worker with threads enough
+        assert at.pressure(np.zeros(4, dtype=np.int32), four * 0) == pytest.approx(4.0)  # one of a single thread
+        job = Pricing.of(problem, 4, 0.8)  # of which a node's 2 are 2.5 cores, and so a worker with threads enough
+        for where in (0, 1):
+            assert job.pressure(np.full(4, where, dtype=np.int32), four) == pytest.approx(1.6)
+        assert job.pressure(np.ones(4, dtype=np.int32), four * 0) == pytest.approx(1.6)
+
     def test_communication_counts_at_its_distance(self) -> None:
         graph = OperatorGraph("t", (Operator("a"), Operator("b")), (Stream("a", "b"),))
         tasks = {"a/0": TaskProfile(load=0.1), "b/0": TaskProfile(load=0.1)}
@@ -95,7 +120,7 @@ class TestPrice:
 class TestJobsWithoutAProfile:
     @pytest.mark.parametrize("workers", [(2,), (1, 1)])
     def test_readers_and_counters_are_spread_evenly(self, workers: tuple[int, ...]) -> None:
-        plan = place(QUERY, job_cluster(*workers), "best", options=Options(theta=THETA, settings=GOAL))
+        plan = place(QUERY, job_cluster(*workers), "best", options=in_job())
         for operator in ("read", "count", "most"):
             assert plan.assignment[f"{operator}/0"] != plan.assignment[f"{operator}/1"]
         assert len(set(plan.assignment.values())) == 2
@@ -103,15 +128,12 @@ class TestJobsWithoutAProfile:
     def test_bytes_alone_would_not_spread_them(self) -> None:
         """The goal is what makes the difference."""
         cluster = job_cluster(2, load=10.0)
-        few, fast = (
-            place(QUERY, cluster, "best", options=Options(theta=THETA, settings={"goal": goal}))
-            for goal in ("bytes", "throughput")
-        )
+        few, fast = (place(QUERY, cluster, "best", options=in_job(goal=goal)) for goal in ("bytes", "throughput"))
         assert few.assignment["read/0"] == few.assignment["read/1"]
         assert price_of(fast, QUERY, cluster) < price_of(few, QUERY, cluster)
 
     def test_more_workers_than_cores_are_not_filled_for_nothing(self) -> None:
-        plan = place(QUERY, job_cluster(8), "best", options=Options(theta=THETA, settings=GOAL))
+        plan = place(QUERY, job_cluster(8), "best", options=in_job())
         assert len(set(plan.assignment.values())) <= 3
 
 
@@ -121,7 +143,7 @@ def test_little_work_that_talks_much_stays_in_one_worker() -> None:
     tasks = {"a/0": TaskProfile(load=0.2), "b/0": TaskProfile(load=0.2)}
     profile = Profile(tasks, (EdgeProfile("a/0", "b/0", 2e8, tuples=1e6, batches=2e4),))
     cluster = Cluster((Node("n1", 1.6, slots=2),))
-    plan = place(graph, cluster, "best", profile=profile, options=Options(theta=THETA, settings=GOAL))
+    plan = place(graph, cluster, "best", profile=profile, options=in_job())
     assert len(set(plan.assignment.values())) == 1
 
 
@@ -136,11 +158,23 @@ def test_measured_work_that_is_next_to_nothing_is_not_shared_out(load: float, wo
         for i, j in itertools.product(range(count[s.source]), range(count[s.target]))
     )
     cluster = Cluster(tuple(Node(f"n{k}", 2.4, slots=3) for k in range(3)))
-    plan = place(QUERY, cluster, "best", profile=Profile(tasks, edges), options=Options(theta=THETA, settings=GOAL))
+    plan = place(QUERY, cluster, "best", profile=Profile(tasks, edges), options=in_job())
     assert len(set(plan.assignment.values())) == workers
     assert (plan.cost == 0.0) == (workers == 1)
     (note,) = plan.notes
     assert ("0.014" in note) == (workers == 1)  # the note tells the pressure as it is
+
+
+def test_a_share_that_no_node_has_is_refused() -> None:
+    for share in (0.0, 1.5, float("nan")):
+        with pytest.raises(InvalidInput, match=r"usable_share is .*; it must be above 0 and at most 1"):
+            place(QUERY, job_cluster(2), "best", options=Options(usable_share=share))
+
+
+def test_a_job_says_which_share_of_its_cores_its_nodes_offer() -> None:
+    with mock.patch.object(throughput.Pricing, "of", wraps=Pricing.of) as made:
+        binding.bind(dataflow(2, 1), hellos("x", "x"), JobOptions(theta=0.1).placing(5), "job", RunSettings())
+    assert {call.args[2] for call in made.call_args_list} == {USABLE_SHARE}
 
 
 @settings(max_examples=25)
@@ -149,7 +183,7 @@ def test_throughput_is_never_behind_another_scheduler(data: st.DataObject) -> No
     graph, cluster = data.draw(instances(max_tasks=8, max_nodes=3, cpu_only=True))
     profile = data.draw(st.none() | profiles(graph))
     try:
-        ours = place(graph, cluster, "best", profile=profile, options=Options(theta=THETA, settings=GOAL))
+        ours = place(graph, cluster, "best", profile=profile, options=in_job())
     except UserError:
         return
     assert check_plan(graph, cluster, ours, profile) == []
@@ -180,7 +214,7 @@ def test_rules_are_met_by_what_there_is_time_for(monkeypatch: pytest.MonkeyPatch
     cluster = job_cluster(2, 2)
     for theta, some in ((THETA, True), (0.0, False)):
         asked.clear()
-        plan = place(graph, cluster, "best", options=Options(theta=theta, settings=GOAL))
+        plan = place(graph, cluster, "best", options=in_job(theta))
         assert check_plan(graph, cluster, plan) == []
         assert bool(asked) == some
 
@@ -190,7 +224,7 @@ def test_rules_are_met_by_what_there_is_time_for(monkeypatch: pytest.MonkeyPatch
 def test_it_is_near_the_least_pressure_of_all_plans(instance: tuple[OperatorGraph, Cluster]) -> None:
     graph, cluster = instance
     try:
-        plan = place(graph, cluster, "best", options=Options(theta=THETA, settings=GOAL))
+        plan = place(graph, cluster, "best", options=in_job())
     except UserError:
         return
     at = pricing(graph, cluster)
@@ -241,7 +275,7 @@ def _holds(problem: Problem, node: np.ndarray, worker: np.ndarray) -> bool:
 def test_constraints_are_kept(constraints: tuple[Constraint, ...]) -> None:
     graph = replace(QUERY, constraints=constraints)
     cluster = job_cluster(2, load=9.0)
-    plan = place(graph, cluster, "best", options=Options(theta=THETA, settings=GOAL))
+    plan = place(graph, cluster, "best", options=in_job())
     assert check_plan(graph, cluster, plan) == []
     if isinstance(constraints[0], Pin):
         assert plan.assignment["read/0"] != plan.assignment["read/1"]
@@ -250,14 +284,12 @@ def test_constraints_are_kept(constraints: tuple[Constraint, ...]) -> None:
 
 @pytest.mark.parametrize(("theta", "cut"), [(0.0, True), (3_600.0, False)])
 def test_a_search_that_the_clock_cuts_says_so(theta: float, cut: bool) -> None:
-    plan = place(QUERY, job_cluster(2), "best", options=Options(theta=theta, settings=GOAL))
+    plan = place(QUERY, job_cluster(2), "best", options=in_job(theta))
     assert (CUT_NOTE in plan.notes) is cut
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
-    one, two = (
-        place(QUERY, job_cluster(2, 1), "best", options=Options(seed=3, theta=THETA, settings=GOAL)) for _ in range(2)
-    )
+    one, two = (place(QUERY, job_cluster(2, 1), "best", options=in_job(seed=3)) for _ in range(2))
     assert one.assignment == two.assignment
 
 

@@ -44,6 +44,7 @@ class Options:
     tasks_per_worker: int = 5  # the papers' T
     settings: Mapping[str, object] = field(default_factory=dict)  # a scheduler's own named parameters, e.g. OLS's alfa
     progress: Progress = field(default=untold, repr=False, compare=False)  # for schedulers that search
+    usable_share: float = 1.0  # of nodes' cores, in their capacities: 0.8 in a job's clusters; files keep nothing back
 
     def faults(self) -> list[str]:
         """Numbers out of range, one sentence each."""
@@ -54,6 +55,8 @@ class Options:
             found.append(f"tasks_per_worker is {self.tasks_per_worker}; the least is 1")
         if not 0 <= self.seed < SEED_LIMIT:
             found.append(f"seed is {self.seed}; it must be from 0 to {SEED_LIMIT - 1}")
+        if not 0 < self.usable_share <= 1:
+            found.append(f"usable_share is {self.usable_share:g}; it must be above 0 and at most 1")
         return found
 
 

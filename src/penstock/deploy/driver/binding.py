@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.deploy.driver.demands import among, pins, replicas_apart
 from penstock.deploy.driver.given_plan import NEXT_STEP, matched, placed_tasks, require_own_plan
-from penstock.deploy.driver.slots import Slots, Use, taken_note
+from penstock.deploy.driver.slots import USABLE_SHARE, Slots, Use, taken_note
 from penstock.deploy.line.messages import Hello
 from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
@@ -185,7 +185,7 @@ def scheduled(
     graph = among(stated, slots)
     demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
     theta = THETA_SECONDS if placing.theta is None else placing.theta
-    options = Options(placing.seed, theta, placing.tasks_per_worker, placing.own_settings)
+    options = Options(placing.seed, theta, placing.tasks_per_worker, placing.own_settings, usable_share=USABLE_SHARE)
     profile = placing.profile
     refusal: PenstockError | None = None
     for factor in _factors_that_fit(graph, slots, demands, profile):

@@ -1,8 +1,9 @@
 """Pressure: how busy the busiest part of a plan is. What comes first where a job is to be fast.
 
 A worker is one thread, so a plan is as fast as its most loaded worker, and a node's workers share its cores. Loads are
-relative to what each can do and contain what communication costs at the distance that the plan gives it. Capacities of
-nodes keep a fifth back (`USABLE_SHARE` of jobs, as in the papers); a thread does not, so that fifth is given back here.
+relative to what each can do and contain what communication costs at the distance that the plan gives it. A job's nodes
+keep a fifth back, as in the papers, and its threads do not, so that fifth is given back here (`Options.usable_share`).
+A worker without a capacity of its own has threads enough: it can do what its node can.
 
 Declared loads say how tasks compare and may be wrong for each operator alone. Where nothing was measured, each operator
 is therefore also looked at as if it were the only one that counts, and those pressures are added up: an even spread of
@@ -21,7 +22,6 @@ from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.communication import CALL, RING, SOCKET, stream_ends
 from penstock.optimise.contract import Problem
 
-USABLE_SHARE = 0.8
 STEP = 1e-3  # relative: pressures that differ by less are equal, and traffic decides
 EASY = 0.1  # of what a worker can do: less is no pressure, and a stream may grow tenfold before it is felt
 PRESSURE_NOTE = "goal throughput: "
@@ -51,12 +51,13 @@ class Pricing:
     declared: bool
 
     @classmethod
-    def of(cls, problem: Problem, seats: int) -> Pricing:
-        """For plans with at most so many workers on a node."""
+    def of(cls, problem: Problem, seats: int, usable_share: float = 1.0) -> Pricing:
+        """For plans with at most so many workers on a node, whose capacity is this share of its cores."""
         nodes = problem.cluster.nodes
         ends = [stream_ends(problem.graph, distance) for distance in DISTANCES]
-        cores = np.array([node.capacity for node in nodes]) / USABLE_SHARE
-        thread = [node.capacity if node.worker_capacity is None else node.worker_capacity for node in nodes]
+        cores = np.array([node.capacity for node in nodes]) / usable_share
+        stated = [node.worker_capacity for node in nodes]
+        thread = [whole if own is None else own for own, whole in zip(stated, cores.tolist(), strict=True)]
         operators = len(problem.graph.operators)
         return cls(
             problem=problem,

@@ -72,7 +72,7 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
     seats = max(int(worker.max()) + 1 for _, worker in plans)
     seats = max(seats, min(problem.task_count, int(problem.slots.max())))
     places = _places(problem, seats)
-    search = _Search(problem, rules, Pricing.of(problem, seats), places, Deadline.after(theta))
+    search = _Search(problem, rules, Pricing.of(problem, seats, options.usable_share), places, Deadline.after(theta))
     plans += _starts(search, options)
     if rules is not None:
         plans += _meeting(search, rules, plans)
