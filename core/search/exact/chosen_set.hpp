@@ -16,10 +16,14 @@ inline double density(double worth, double load) { return worth / std::max(load,
 // What a set carries and trips, kept up to date as items join and leave.
 struct Chosen {
     explicit Chosen(const Knapsack& k)
-        : knapsack(k), watches_bandwidth(std::isfinite(k.bandwidth)), held(k.cuts, 0), cuts_of(k.items) {
-        for (int c = 0; c < k.cuts; ++c)
+        : knapsack(k), watches_bandwidth(std::isfinite(k.bandwidth)), held(k.cuts, 0), cuts_of(k.items),
+          of_two(k.cuts, 0) {
+        for (int c = 0; c < k.cuts; ++c) {
+            int count = 0;
             for (int i = 0; i < k.items; ++i)
-                if (k.cut_share[c * k.items + i]) cuts_of[i].push_back(c);
+                if (k.cut_share[c * k.items + i]) cuts_of[i].push_back(c), ++count;
+            of_two[c] = count == 2;
+        }
     }
 
     struct Totals {
@@ -35,8 +39,13 @@ struct Chosen {
     }
 
     // What may be charged to every candidate at once: q of them on top of an odd number trip (q + 1) / 2 times, so half
-    // a price each is never too much.
-    double charge(int item) const { return tripped_by(item) / 2; }
+    // a price each is never too much. Where the cut has two items, one is left, and it pays the whole price.
+    double charge(int item) const {
+        double price = 0;
+        for (const int cut : cuts_of[item])
+            if (held[cut] % 2) price += of_two[cut] ? knapsack.cut_price[cut] : knapsack.cut_price[cut] / 2;
+        return price;
+    }
 
     Totals with(const Totals& before, int item, double gain) const {
         Totals after = before;
@@ -79,6 +88,7 @@ struct Chosen {
     std::vector<int> set;
     std::vector<int> held;
     std::vector<std::vector<int>> cuts_of;
+    std::vector<char> of_two;  // cuts on two items
 };
 
 }  // namespace penstock

@@ -62,6 +62,7 @@ public:
                      std::chrono::duration<double>(std::min(limits.seconds, 1e6)))) {}
 
     PricedSets run() {
+        uneven_ = uneven();
         found_.bound = limits_.threshold;
         std::vector<Candidate> candidates;
         for (int i = 0; i < k_.items; ++i) {
@@ -117,6 +118,7 @@ private:
             c.density = density(c.worth, k_.load[c.item]);
         }
         for (const auto& c : candidates) open_[c.item] = 0;
+        if (uneven_) level(candidates);
         std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
             return a.density != b.density ? a.density > b.density : a.item < b.item;
         });
@@ -130,6 +132,47 @@ private:
             room -= k_.load[c.item];
         }
         return {total, 0.0};
+    }
+
+    // Items of a kind join in their order, so a late one that pays well has to be earned: worths of a kind become the
+    // slopes of the least concave function above their running sums, which is a true bound for every number of them.
+    void level(std::vector<Candidate>& candidates) {
+        std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+            return k_.kind[a.item] != k_.kind[b.item] ? k_.kind[a.item] < k_.kind[b.item] : a.item < b.item;
+        });
+        for (std::size_t first = 0, end = 0; first < candidates.size(); first = end) {
+            const auto alike = [&](std::size_t at) {
+                return at < candidates.size() && k_.kind[candidates[at].item] == k_.kind[candidates[first].item];
+            };
+            while (alike(end)) ++end;
+            for (std::size_t from = first, to = first; from < end; from = to) {
+                double sum = 0, steepest = -std::numeric_limits<double>::infinity();
+                for (std::size_t at = from; at < end; ++at) {
+                    sum += candidates[at].worth;
+                    if (const double slope = sum / static_cast<double>(at - from + 1); slope > steepest)
+                        steepest = slope, to = at + 1;
+                }
+                for (std::size_t at = from; at < to; ++at) {
+                    candidates[at].worth = steepest;
+                    candidates[at].density = density(steepest, k_.load[candidates[at].item]);
+                }
+            }
+        }
+    }
+
+    // Whether items of one kind differ in what they pay.
+    bool uneven() const {
+        std::vector<int> leader(k_.items, -1);
+        for (int i = 0; i < k_.items; ++i) {
+            int& first = leader[k_.kind[i]];
+            if (first < 0) first = i;
+            if (k_.profit[i] != k_.profit[first]) return true;
+            for (int j = 0; j < k_.items; ++j)
+                if (k_.weight[i * k_.items + j] != k_.weight[first * k_.items + j]) return true;
+            for (int c = 0; c < k_.cuts; ++c)
+                if (k_.cut_share[c * k_.items + i] != k_.cut_share[c * k_.items + first]) return true;
+        }
+        return false;
     }
 
     // One subgradient step on the split, aimed at the threshold: a pair's value moves from the item whose knapsack
@@ -223,7 +266,10 @@ private:
             std::erase_if(candidates, [&, price = price](const Candidate& c) {
                 return limit + std::min(0.0, c.worth - price * k_.load[c.item]) <= threshold_;
             });
-            if (candidates.size() < before) continue;  // fewer candidates give a lower bound: compute it again
+            if (candidates.size() < before) {
+                drop_followers(candidates);
+                continue;  // fewer candidates give a lower bound: compute it again
+            }
             const auto branch = branching(candidates, price);
             const Candidate next = *branch;
             const int kind = k_.kind[next.item];
@@ -235,6 +281,21 @@ private:
                 return;
             }
         }
+    }
+
+    // Items of a kind join in their order, so what follows a refused one of its kind is refused as well. Their profits
+    // differ where branching pays for the k-th of a kind.
+    void drop_followers(std::vector<Candidate>& candidates) {
+        taken_.assign(k_.items, 0);
+        for (const auto& c : candidates) taken_[c.item] = 1;
+        for (const int i : chosen_.set) taken_[i] = 1;
+        std::vector<char>& gone = gone_;
+        gone.assign(k_.items, 0);
+        for (int i = 0; i < k_.items; ++i) {
+            if (!taken_[i]) gone[k_.kind[i]] = 1;
+            else if (gone[k_.kind[i]]) taken_[i] = 0;
+        }
+        std::erase_if(candidates, [&](const Candidate& c) { return !taken_[c.item]; });
     }
 
     // The candidate whose refusal lowers the bound most. Of its kind, the first is taken before the others, and
@@ -273,10 +334,11 @@ private:
     Rows by_density_;
     std::vector<double> net_;  // by pair i < j, zero outside `retune`
     std::vector<std::pair<int, int>> pulled_;
-    std::vector<char> open_;
+    std::vector<char> open_, taken_, gone_;
     std::chrono::steady_clock::time_point until_;
     PricedSets found_;
     bool stopped_ = false;
+    bool uneven_ = false;
 };
 
 }  // namespace

@@ -15,7 +15,8 @@ struct Knapsack {
     const double* load = nullptr;
     const double* memory = nullptr;
     const double* outward = nullptr;     // items x items, directed rates, diagonal 0; read where bandwidth is finite
-    const std::int32_t* kind = nullptr;  // items of one kind are interchangeable, and alike in everything above
+    // Items of one kind are alike in load, memory and rates and join in their order; profit, weight and cuts may differ.
+    const std::int32_t* kind = nullptr;
     int cuts = 0;
     const std::uint8_t* cut_share = nullptr;  // cuts x items: 1 where the item counts in the cut
     const double* cut_price = nullptr;        // taken off a set once for every two items in it that count in the cut

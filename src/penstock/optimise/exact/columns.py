@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from penstock import _core
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.contract import Deadline
+from penstock.optimise.exact.branches import Branches, Feature, Limits
 from penstock.optimise.exact.master import Master, Prices
 from penstock.optimise.exact.node_types import DensePairs
 
@@ -34,6 +35,11 @@ NODES_MAX = 2_000_000_000
 FIRST_NODES = 64  # after which the time of one node is known
 NODES_PER_LOOK = 1024  # nodes from one look of pricing at the clock to the next
 LATE_MAX = 0.05  # seconds
+SLACK = 0.05  # of the gap that pricing may leave
+SLACK_BELOW = 0.9
+LENT_PRICE = 0.1  # of a set that a branch asks for and no column gives, at first
+LENT_RISE = 4.0
+LENT_MIN = 1e-7
 EPSILON = float(np.finfo(np.float64).eps)
 
 Flags = NDArray[np.uint8]
@@ -105,6 +111,7 @@ class Bound:
     task: Floats
     cut: Floats
     node_value: Floats  # per node type: no set is worth more on one of its nodes
+    branch: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def lagrangian(task: Floats, cuts: Cuts, cut: Floats, nodes: Longs, node_value: Floats, total: float) -> float:
@@ -126,6 +133,7 @@ class ColumnGeneration:
         self.counts = np.array(pairs.classes.counts, dtype=np.int64)
         self.columns = Columns.none(len(self.counts))
         self.cuts = Cuts(self.counts)
+        self.branches = Branches(pairs.classes.members)
         worst = np.full(len(pairs.types), pairs.total)
         self.bound = Bound(pairs.total, np.zeros(len(self.counts)), np.zeros(0), worst)
         self._nodes = np.array([len(t.nodes) for t in pairs.types])
@@ -153,7 +161,8 @@ class ColumnGeneration:
             np.array([t for _, t, _ in rows], dtype=np.int32),
             np.array([kept for _, _, kept in rows]),
         )
-        self._master.add(fresh.kept, fresh.node_type, fresh.holds, self.cuts.trips(fresh.holds))
+        had = self.branches.had_by(fresh.holds, fresh.node_type)
+        self._master.add(fresh.kept, fresh.node_type, fresh.holds, self.cuts.trips(fresh.holds), had)
         self.columns = self.columns.joined(fresh)
         return len(rows)
 
@@ -163,6 +172,54 @@ class ColumnGeneration:
         for trips, limit in zip(fresh.trips(self.columns.holds).T, fresh.limits().tolist(), strict=True):
             self._master.add_cut(trips, limit)
         self.cuts.classes += cuts
+
+    def enter(self, limits: Iterable[Limits]) -> None:
+        """Go to a node of the tree, where these limits hold and no others; the bound begins anew."""
+        branches = self.branches
+        low, high = [-np.inf] * len(branches.features), [np.inf] * len(branches.features)
+        for each in limits:
+            low[each.feature] = max(low[each.feature], each.low)
+            high[each.feature] = min(high[each.feature], each.high)
+        for f, wanted in enumerate(zip(low, high, strict=True)):
+            if wanted != (branches.low[f], branches.high[f]):
+                self._master.limit_branch(f, *wanted)
+        branches.low, branches.high = low, high
+        worst = np.full(len(self._nodes), self.pairs.total)
+        self.bound = Bound(np.inf, np.zeros(len(self.counts)), np.zeros(len(self.cuts.classes)), worst)
+
+    def feature_number(self, feature: Feature) -> int:
+        """The number of a feature's row, which is made where there is none."""
+        if feature in self.branches.features:
+            return self.branches.features.index(feature)
+        self._master.add_branch(feature.had_by(self.columns.holds, self.columns.node_type))
+        self.branches.features.append(feature)
+        self.branches.low.append(-np.inf)
+        self.branches.high.append(np.inf)
+        return len(self.branches.features) - 1
+
+    def solved(self) -> Prices:
+        """The master's answer now."""
+        return self._master.solve(self.deadline)
+
+    def settle(self, kept_known: float, executor: ThreadPoolExecutor) -> bool:
+        """Generate columns at a node of the tree; true when none is missing, false when it is settled before."""
+        lent_at = LENT_PRICE
+        self._master.lend_at(lent_at)
+        for _ in range(ROUNDS_MAX):
+            self.prices = self._master.solve(self.deadline)
+            if self.deadline.remaining <= 0:
+                return False
+            if self.add(self._guesses(self.prices, executor)):
+                continue
+            fresh = self.add(self._searched(self.prices, executor, self.deadline.remaining, kept_known))
+            if self.bound.kept <= kept_known:
+                return False
+            if not fresh and (self._master.lent < LENT_MIN or lent_at > self.pairs.total):
+                return True
+            if not fresh:
+                lent_at *= LENT_RISE
+                self._master.lend_at(lent_at)
+        return False
 
     def converge(self, kept_known: float, executor: ThreadPoolExecutor) -> None:
         """Generate columns until none is missing, the bound meets a known plan, or time is up."""
@@ -180,7 +237,7 @@ class ColumnGeneration:
             if self.add(self._guesses(self.prices, executor)):
                 continue
             if (
-                not self.add(self._searched(self.prices, executor, self.deadline.remaining))
+                not self.add(self._searched(self.prices, executor, self.deadline.remaining, kept_known))
                 or self.bound.kept <= kept_known
             ):
                 return
@@ -190,7 +247,7 @@ class ColumnGeneration:
 
         def listed(t: int) -> Columns | None:
             threshold = float(self.bound.node_value[t] - margin)
-            knapsack = self._knapsack(t, self.bound.task, self.bound.cut)
+            knapsack = self._knapsack(t, self.bound.task, self.bound.cut, self.bound.branch)
             start, item, value, _, complete = self._price(
                 knapsack, threshold, True, NODES_MAX, columns_max, self.deadline
             )
@@ -208,14 +265,29 @@ class ColumnGeneration:
             every = every.joined(part)
         return every
 
-    def _knapsack(self, t: int, task: Floats, cut: Floats) -> Knapsack:
+    def _knapsack(self, t: int, task: Floats, cut: Floats, branch: Floats) -> Knapsack:
         """What pricing is asked for a node type; cuts that cost nothing are left out."""
+        if len(branch):
+            return self._branched(t, task, cut, branch)
         pairs, costly = self.pairs, np.flatnonzero(cut > 0)
         share = self.cuts.shares()[costly][:, pairs.class_of].astype(np.uint8)
         profit = -task[pairs.class_of]
         return (
             profit, pairs.weight, pairs.resources, pairs.outward, pairs.class_of,
             np.ascontiguousarray(share), cut[costly], self._limits[t],
+        )  # fmt: skip
+
+    def _branched(self, t: int, task: Floats, cut: Floats, branch: Floats) -> Knapsack:
+        pairs = self.pairs
+        profit, weight, on_two, charges = self.branches.terms(self.branches.sound(branch), t, len(pairs.class_of))
+        plain = self._knapsack(t, task, cut, np.zeros(0))
+        share = np.zeros((len(on_two), len(pairs.class_of)), dtype=np.uint8)
+        for row, both in enumerate(on_two):
+            share[row, list(both)] = 1
+        together = pairs.weight + weight if len(weight) else pairs.weight
+        return (
+            plain[0] + profit, together, *plain[2:5],
+            np.ascontiguousarray(np.vstack([plain[5], share])), np.concatenate([plain[6], charges]), plain[7],
         )  # fmt: skip
 
     def _price(
@@ -241,20 +313,34 @@ class ColumnGeneration:
             if self.deadline.remaining <= 0:
                 return []
             start, item, value, *_ = _core.guess_sets(
-                *self._knapsack(t, prices.task, prices.cut),
+                *self._knapsack(t, prices.task, prices.cut, prices.branch),
                 float(prices.node_type[t] + PRICE_TOLERANCE), GUESSES_PER_TYPE,
             )  # fmt: skip
             return [item[start[k] : start[k + 1]] for k in range(len(value))]
 
         return [found for sets in executor.map(guess, range(len(self._limits))) for found in sets]
 
-    def _searched(self, prices: Prices, executor: ThreadPoolExecutor, seconds: float) -> list[Ints]:
+    def _slack(self, prices: Prices, kept_known: float) -> float:
+        """How far above its node's price a set may stay unseen: pricing is slow where many sets are about as good.
+
+        All nodes together lose a share of the gap by it; where the answer lies below what is known, they lose what
+        still rules it out.
+        """
+        gap = prices.kept - kept_known
+        if not np.isfinite(gap):
+            return 0.0
+        return float((SLACK * gap if gap > 0 else -SLACK_BELOW * gap) / self._nodes.sum())
+
+    def _searched(
+        self, prices: Prices, executor: ThreadPoolExecutor, seconds: float, kept_known: float = -np.inf
+    ) -> list[Ints]:
         """Sets by branch and bound; also raises the bound where it can."""
+        slack = PRICE_TOLERANCE + self._slack(prices, kept_known)
         until = Deadline(self.deadline.clock() + seconds, self.deadline.clock)
 
         def search(t: int) -> tuple[list[Ints], float]:
-            threshold = float(prices.node_type[t] + PRICE_TOLERANCE)
-            knapsack = self._knapsack(t, prices.task, prices.cut)
+            threshold = float(prices.node_type[t] + slack)
+            knapsack = self._knapsack(t, prices.task, prices.cut, prices.branch)
             found: list[Ints] = []
             for nodes_max, columns_max in ((PROBE_NODES, PROBE_COLUMNS), (NODES_MAX, NODES_MAX)):
                 start, item, value, best, complete = self._price(
@@ -267,7 +353,9 @@ class ColumnGeneration:
 
         answers = list(executor.map(search, range(len(self._limits))))
         node_value = np.maximum(0.0, np.array([best for _, best in answers]))
-        kept = lagrangian(prices.task, self.cuts, prices.cut, self._nodes, node_value, self.pairs.total)
+        paid, magnitude = self.branches.paid(branch := self.branches.sound(prices.branch))
+        total = self.pairs.total + magnitude
+        kept = lagrangian(prices.task, self.cuts, prices.cut, self._nodes, node_value, total) + paid
         if kept < self.bound.kept:
-            self.bound = Bound(kept, prices.task, prices.cut, node_value)
+            self.bound = Bound(kept, prices.task, prices.cut, node_value, branch)
         return [found for sets, _ in answers for found in sets]

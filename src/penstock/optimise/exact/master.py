@@ -8,7 +8,7 @@ program is feasible and its prices bounded from the first round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ class Prices:
     node_type: Floats
     cut: Floats
     chosen: Floats  # a value per column, artificial ones left out
+    branch: Floats = field(default_factory=lambda: np.zeros(0))  # negative where sets with the feature are in demand
 
     def drawn_to(self, new: Prices, weight: float = 0.1) -> Prices:
         """A running average of prices; other figures, and cuts when there are new ones, are the new ones."""
@@ -96,11 +97,16 @@ class Master:
         for i in range(self.classes):
             self._highs.addCol(artificial_price, 0.0, infinite, 1, [i], [1.0])
         self._infinite = infinite
+        self._lent_price = artificial_price
+        self._lent: list[int] = []  # where artificial columns of features are
+        self._sets: list[int] = []  # where columns of node sets are
+        self._branch_rows: list[int] = []
 
-    def add(self, kept: Floats, node_type: Ints, holds: Floats, trips: Floats) -> None:
-        """Add columns: traffic kept, node type, tasks per class (a row each) and how often they trip each cut."""
+    def add(self, kept: Floats, node_type: Ints, holds: Floats, trips: Floats, had: Floats | None = None) -> None:
+        """Add columns: traffic kept, node type, tasks per class, how often they trip each cut, features they have."""
         count = len(kept)
-        matrix = np.hstack([holds, np.eye(self.types)[node_type], trips])
+        self._sets += range(self._highs.getNumCol(), self._highs.getNumCol() + count)
+        matrix = np.hstack([holds, np.eye(self.types)[node_type], trips, *([] if had is None else [had])])
         column, row = np.nonzero(matrix)
         self._highs.addCols(
             count,
@@ -116,7 +122,32 @@ class Master:
     def add_cut(self, trips: Floats, limit: float) -> None:
         """Add a cut, given how often each column trips it and how often all together may."""
         at = np.flatnonzero(trips)
-        self._highs.addRow(-self._infinite, limit, len(at), (at + self.classes).astype(np.int32), trips[at])
+        self._highs.addRow(-self._infinite, limit, len(at), np.array(self._sets, dtype=np.int32)[at], trips[at])
+
+    def add_branch(self, had: Floats) -> None:
+        """Add a row without limits yet, and an artificial column for where no set can fill it. No cut may follow."""
+        at = np.flatnonzero(had)
+        row = self._highs.getNumRow()
+        self._branch_rows.append(row)
+        self._highs.addRow(-self._infinite, self._infinite, len(at), np.array(self._sets, dtype=np.int32)[at], had[at])
+        self._lent.append(self._highs.getNumCol())
+        self._highs.addCol(self._lent_price, 0.0, self._infinite, 1, [row], [1.0])
+
+    def lend_at(self, price: float) -> None:
+        """What it costs where too few sets have a feature. High prices make pricing hard, low ones weaken the bound."""
+        self._lent_price = price
+        for column in self._lent:
+            self._highs.changeColCost(column, price)
+
+    @property
+    def lent(self) -> float:
+        """How many sets the last answer lacks."""
+        value = self._highs.getSolution().col_value
+        return float(sum(value[column] for column in self._lent)) if len(value) else 0.0
+
+    def limit_branch(self, number: int, low: float, high: float) -> None:
+        """How many sets may have the feature."""
+        self._highs.changeRowBounds(self._branch_rows[number], low, high)
 
     def solve(self, deadline: Deadline) -> Prices:
         """Solve the linear program from where the last solve ended; after the deadline, prices are what there is."""
@@ -128,10 +159,12 @@ class Master:
         dual = -np.array(solution.row_dual) if len(solution.row_dual) == rows else np.zeros(rows)
         value = np.array(solution.col_value) if len(solution.col_value) == columns else np.zeros(columns)
         types_end = self.classes + self.types
+        cuts_end = rows - len(self._branch_rows)
         return Prices(
             kept=-self._highs.getInfo().objective_function_value,
             task=dual[: self.classes],
             node_type=np.maximum(0.0, dual[self.classes : types_end]),
-            cut=np.maximum(0.0, dual[types_end:]),
-            chosen=value[self.classes :],
+            cut=np.maximum(0.0, dual[types_end:cuts_end]),
+            chosen=value[self._sets],
+            branch=dual[cuts_end:],
         )

@@ -7,7 +7,8 @@ In order, each step as far as the one before left something open:
 3. the class model where tasks are interchangeable (`configurations`), which proves each of the papers' section 5
    instances within a second;
 4. column generation where tasks differ (`columns`), whose prices give a bound;
-5. a list of every set that could still be part of a better plan, solved to the end (`closing`).
+5. a list of every set that could still be part of a better plan, solved to the end (`closing`);
+6. branching on what nodes hold (`tree`), where that list is too long and cuts stall.
 When no run of step 1 fits, a plain feasibility program decides whether a plan exists at all.
 """
 
@@ -26,9 +27,11 @@ from penstock.optimise.exact.closing import choose, close_over, violated_cuts
 from penstock.optimise.exact.columns import ColumnGeneration, Columns
 from penstock.optimise.exact.configurations import build_model, solve_model
 from penstock.optimise.exact.existence import any_placement, no_plan_exists
+from penstock.optimise.exact.master import RESOLUTION
 from penstock.optimise.exact.neighbourhood_bound import neighbourhood_bound
 from penstock.optimise.exact.node_types import DensePairs, node_types
 from penstock.optimise.exact.proof import Contraction, Varying, contracted
+from penstock.optimise.exact.tree import Tree
 from penstock.optimise.objective import is_feasible
 
 COLUMN_TASKS_MAX = 400  # beyond, dense pricing does not pay
@@ -36,6 +39,11 @@ LISTED_CELLS_MAX = 5_000_000  # listed columns x classes, for each node type
 LISTED_CELLS_PER_SECOND = 1_000_000  # cells that can be worked off, which limits how many are listed
 ROUNDED_MAX = 2_000  # columns among which a better plan is looked for on the way
 PRICED_CUT_ROUNDS_MAX = 30
+STALLED = 0.1  # of the gap: cuts that close less in a round give way to branching
+LISTED_MAX = 20_000  # sets in all: longer lists took HiGHS minutes, and past its time limit
+CLOSING_SHARE = 0.3  # of what is left
+TREE_LISTED_MAX = 1_500  # sets at a node of the tree
+TREE_CLOSE_SECONDS = 2.0
 CONTRACTION_ROUNDS_MAX = 5
 RECOUNT_SECONDS = 4e-9  # of one entry of the adjacency
 TOO_MANY = "more than {limit} tasks: only quick bounds were tried"
@@ -211,6 +219,7 @@ def _by_columns(standing: Standing, small: Contraction, deadline: Deadline, seed
         standing.offer(small.lifted(node))
     with ThreadPoolExecutor(max_workers=2) as executor:
         generation = ColumnGeneration(pairs, placements, deadline)
+        before = np.inf
         for _ in range(PRICED_CUT_ROUNDS_MAX):
             generation.converge(small.kept_to_beat(standing.cost) / pairs.unit, executor)
             standing.raise_contracted(small, (pairs.total - generation.bound.kept) * pairs.unit)
@@ -219,8 +228,49 @@ def _by_columns(standing: Standing, small: Contraction, deadline: Deadline, seed
             _round_up(standing, small, pairs, generation)
             if standing.proved or _close(standing, small, pairs, generation, executor):
                 return
-            if deadline.remaining <= 0 or not _cut(generation):
+            if deadline.remaining <= 0:
                 return
+            if before - generation.bound.kept < STALLED * (before - small.kept_to_beat(standing.cost) / pairs.unit):
+                break
+            before = generation.bound.kept
+            if not _cut(generation):
+                break
+        _by_branching(standing, small, pairs, generation, executor)
+
+
+def _by_branching(
+    standing: Standing,
+    small: Contraction,
+    pairs: DensePairs,
+    generation: ColumnGeneration,
+    executor: ThreadPoolExecutor,
+) -> None:
+    """Cut what is left in two, over and over, until nothing better is left."""
+    deadline, varying = generation.deadline, small.varying
+    told_apart = varying.step >= RESOLUTION * pairs.total * pairs.unit  # by HiGHS, whose word a short list rests on
+
+    def known() -> float:
+        return small.kept_to_beat(standing.cost) / pairs.unit
+
+    def whole() -> None:
+        times = np.rint(generation.prices.chosen).astype(np.int64)
+        _offer_columns(standing, small, pairs, generation.columns, times)
+
+    def close() -> float | None:
+        if not told_apart:
+            return None
+        columns = generation.list_above(generation.bound.kept - known() + 1e-9, TREE_LISTED_MAX, executor)
+        if columns is None:
+            return None
+        soon = Deadline(deadline.clock() + min(TREE_CLOSE_SECONDS, deadline.remaining), deadline.clock)
+        closed = close_over(pairs, columns, generation.cuts, known(), soon)
+        _offer_columns(standing, small, pairs, closed.columns, closed.times)
+        return max(closed.kept_bound, known())
+
+    def rose(kept: float) -> None:
+        standing.raise_contracted(small, (pairs.total - kept) * pairs.unit)
+
+    Tree(generation, executor, known, whole, close, rose).search(generation.bound.kept)
 
 
 def _round_up(standing: Standing, small: Contraction, pairs: DensePairs, generation: ColumnGeneration) -> None:
@@ -242,16 +292,22 @@ def _close(
 ) -> bool:
     """Try to end the search by listing all sets that could be in a better plan."""
     kept_known = small.kept_to_beat(standing.cost) / pairs.unit
-    cells = min(LISTED_CELLS_MAX, int(LISTED_CELLS_PER_SECOND * generation.deadline.remaining))
+    cells = min(
+        LISTED_CELLS_MAX,
+        LISTED_MAX * len(generation.counts),
+        int(LISTED_CELLS_PER_SECOND * generation.deadline.remaining),
+    )
     listed_max = cells // len(generation.counts)
     columns = generation.list_above(generation.bound.kept - kept_known + 1e-9, listed_max, executor)
     if columns is None:
         return False
-    closed = close_over(pairs, columns, generation.cuts, kept_known, generation.deadline)
+    deadline = generation.deadline
+    share = Deadline(deadline.clock() + CLOSING_SHARE * deadline.remaining, deadline.clock)
+    closed = close_over(pairs, columns, generation.cuts, kept_known, share)
     _offer_columns(standing, small, pairs, closed.columns, closed.times)
     # Whatever is not listed keeps no more than what was known, so the bound over the list is a bound for all.
     standing.raise_contracted(small, (pairs.total - max(closed.kept_bound, kept_known)) * pairs.unit)
-    return True
+    return standing.proved
 
 
 def _offer_columns(
