@@ -30,7 +30,7 @@ from penstock.optimise.meet import met
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import find_scheduler
 from penstock.optimise.seats import bottleneck_note, narrowed, seated
-from penstock.optimise.workers import split_by_kway
+from penstock.optimise.workers import slots_note, split_by_kway
 
 LIMITS = frozenset({"cpu", "memory", "bandwidth"})
 TRIAL_SECONDS = 0.02  # of search, in which a scheduler reads its settings
@@ -70,11 +70,10 @@ def place(
     placement = schedule(narrowed(problem), options)
     worker, notes = placement.worker, placement.notes
     if worker is None:
-        worker, capped = split_by_kway(problem, placement.node, options)
-        notes += capped
+        worker = split_by_kway(problem, placement.node, options)
     if "constraints" not in row.looks_at or not whole.constraints:  # else it has seated the tasks under its rules
         worker, raised = seated(problem, placement.node, worker, options)
-        notes += raised
+        notes += (*slots_note(problem, placement.node, worker, options), *raised)
     if whole.constraints and "constraints" not in row.looks_at:
         if meet:
             placement, worker, changed = _meeting(problem, placement, worker)
