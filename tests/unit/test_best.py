@@ -141,7 +141,7 @@ def test_an_effort_that_is_no_positive_number_is_refused(effort: object) -> None
 
 
 def metis_split(problem: Problem, node: Ints) -> float:
-    worker, _ = split_by_kway(problem, node, Options())
+    worker = split_by_kway(problem, node, Options())
     return worker_cost(problem, node, worker)
 
 

@@ -191,6 +191,23 @@ class TestWhichCostsApply:
         own = StreamCosts(origin="the profile's")
         assert calibrated_costs.known_costs(Profile(costs=own)) is own
 
+    def test_what_was_kept_is_forgotten(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        calibrated_costs.keep_costs(PLANTED)
+        monkeypatch.setattr("sys.argv", ["penstock", "calibrate", "--forget", "--out", "x.json"])
+        assert cli.run_command() == 2
+        assert file.exists()
+        monkeypatch.setattr("sys.argv", ["penstock", "calibrate", "--forget"])
+        for told in (
+            f"deleted {file}; default costs apply",
+            "no costs were kept for this machine; default costs apply",
+        ):
+            assert cli.run_command() == 0
+            assert told in capsys.readouterr().out.replace("\n", "")
+            assert not file.exists()
+            assert calibrated_costs.known_costs() is DEFAULT_COSTS
+
     @pytest.mark.parametrize(
         "text", ["", "{", '{"penstock": 9}', '{"penstock": 1, "ring": {"send": {"batch_us": -1}}}']
     )

@@ -172,6 +172,10 @@ def test_constraints_come_from_a_file_of_their_own_a_topology_or_a_plan(tmp_path
     for others in ({}, {"name": "t", "operators": [{"name": "a"}], "streams": []}):
         path.write_text(json.dumps({"penstock": 1, **others, "constraints": stated}))
         assert ps.read_constraints(path) == wanted
+    path.write_text(json.dumps(stated))
+    assert ps.read_constraints(path) == wanted
+    with pytest.raises(InvalidInput, match="must be an object but is"):
+        ps.read_topology(path)
     plan = Plan("x", 0, 0.0, 0.0, 0.0, 0.0, False, 1, 1.0, {"a/0": ps.Slot("n1", 0)}, constraints=wanted)
     ps.write_plan(plan, path)
     assert ps.read_constraints(path) == ps.read_plan(path).constraints == wanted

@@ -20,6 +20,7 @@ from penstock.optimise.contract import Options, Problem
 from penstock.optimise.door import compare, place
 from penstock.optimise.place import SCHEDULERS
 from penstock.optimise.seats import SEATS_NOTE, crowded, narrowed, packed, seated, unseated
+from penstock.optimise.workers import SLOTS_NOTE
 from penstock.testing import certificate_faults, instances
 
 FIVE = OperatorGraph("five", (Operator("a", 5, load=0.6), Operator("b", 2, load=0.3)), (Stream("a", "b", rate=3.0),))
@@ -181,3 +182,29 @@ class TestConstraints:
         cluster = Cluster.uniform([(2, 4.0)])
         plan = place(graph, cluster, scheduler, options=Options(theta=1.0), meet=True)
         assert check_plan(graph, cluster, plan) == []
+
+
+class TestNotes:
+    def test_a_node_that_got_more_workers_is_not_called_capped(self) -> None:
+        graph = OperatorGraph("t", (Operator("a", 3), Operator("b", 18, load=0.03)), (Stream("a", "b"),))
+        notes = place(graph, Cluster.uniform([(1, 4.0)]), "best").notes
+        assert any(note.startswith(SEATS_NOTE) for note in notes)
+        assert not any(note.startswith(SLOTS_NOTE) for note in notes)
+
+    @pytest.mark.parametrize("scheduler", ["best", "even"])
+    def test_a_node_whose_slots_are_too_few_is_said_once(self, scheduler: str) -> None:
+        graph = OperatorGraph("t", (Operator("a", 21, load=0.01),))
+        notes = place(graph, Cluster((Node("n1", 4.0, slots=4),)), scheduler).notes
+        assert [note for note in notes if note.startswith(SLOTS_NOTE)] == [
+            "fewer slots than workers: node 'n1' would need 5 for 21 tasks but has 4, so workers there hold up to 6 "
+            "tasks instead of 5"
+        ]
+
+    def test_figures_are_one_nodes_and_no_other_nodes(self) -> None:
+        problem = problem_of(FIVE, Node("n1", 8.0), Node("n2", 8.0))
+        node = np.array([0, 0, 0, 1, 1, 0, 0], dtype=np.int32)
+        _, notes = seated(problem, node, np.zeros(7, dtype=np.int32), Options())
+        assert notes == (
+            "a worker is one thread: node 'n1' got 3 workers instead of 1, and 1 more node got more as well, so that "
+            "no worker of several tasks carries too much",
+        )

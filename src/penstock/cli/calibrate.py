@@ -27,13 +27,30 @@ def register(app: typer.Typer) -> None:
             Path | None,
             typer.Option("-o", "--out", help="Write the costs to this file as well."),
         ] = None,
+        forget: Annotated[
+            bool,
+            typer.Option("--forget", help="Measure nothing; delete what was kept, so that default costs apply again."),
+        ] = False,
         output: FormatOption = Format.table,
     ) -> None:
-        """Measure what streams cost in CPU on this machine, and plan with that here from now on."""
+        """Measure what streams cost in CPU on this machine, and plan with that here from now on.
+
+        The costs are kept in the user's cache directory: costs-MACHINE.json in ~/.cache/penstock, or in
+        $XDG_CACHE_HOME/penstock. To undo it, give --forget or delete the file.
+        """
         from penstock.model.files import costs_document, write_costs
-        from penstock.optimise.calibrated_costs import keep_costs
+        from penstock.optimise.calibrated_costs import forget_costs, keep_costs
         from penstock.run.calibration.measure import measure_costs
 
+        if forget:
+            require_nothing_to_write(out)
+            gone = forget_costs()
+            told = "no costs were kept for this machine" if gone is None else f"deleted {gone}"
+            if output is Format.json:
+                print_json({"penstock": 1, "deleted": None if gone is None else str(gone)})
+            else:
+                console().print(f"{told}; default costs apply")
+            return
         require_document(out)
         with progress_bar("calibrating") as show:
             found = measure_costs(show)
@@ -52,6 +69,13 @@ def register(app: typer.Typer) -> None:
         for note in found.notes:
             screen.print(f"note: {note}")
         screen.print(f"costs: {', '.join(where)}")
+
+
+def require_nothing_to_write(out: Path | None) -> None:
+    """Refuse a file for costs where none are measured."""
+    if out is not None:
+        msg = f"--forget measures nothing that {out} could hold; leave out --out, or --forget"
+        raise InvalidInput(msg)
 
 
 MEASURED = "CPU of one batch in microseconds, measured"

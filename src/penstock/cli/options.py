@@ -133,7 +133,8 @@ ConstraintsOption = Annotated[
     typer.Option(
         "--constraints",
         metavar="FILE",
-        help="Constraints to keep beside the topology's own: a file of them, or a topology's or plan's file.",
+        help='Constraints to keep beside the topology\'s own: a file of them, {"constraints": [...]} or the list alone, '
+        "or a topology's or plan's file.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", parser=_whole, metavar="N", help="Same seed, same plan.")]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import UnionType
 from typing import ParamSpec, TypeVar
 
 from penstock.errors import InvalidInput
@@ -44,13 +43,6 @@ def require_callable(function: object, who: str, wanted: str = "a function") -> 
     """Refuse what cannot be called."""
     if not callable(function):
         msg = f"{who} got {function!r}; give {wanted}"
-        raise InvalidInput(msg)
-
-
-def require_kind(given: object, kind: type | UnionType, who: str, wanted: str) -> None:
-    """Refuse what is no instance of a class (or of any of a union)."""
-    if not isinstance(given, kind):
-        msg = f"{who} got {given!r}; give {wanted}"
         raise InvalidInput(msg)
 
 

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_choice, require_kind
+from penstock.flow.checks import require_choice
 from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.kinds import require_kind
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_callable, require_choice, require_kind
+from penstock.flow.checks import require_callable, require_choice
 from penstock.flow.schema import parse_schema
 from penstock.flow.spark_types import Schema
+from penstock.model.kinds import require_kind
 from penstock.run.columns.kernels import Row
 from penstock.run.contract import Build, Task
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, Mode, SinkFacts, SourceFacts

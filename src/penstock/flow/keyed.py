@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.aggregates import aggregate_fold, columns_read
-from penstock.flow.checks import choose_emit, require_callable, require_choice, require_kind, usage
+from penstock.flow.checks import choose_emit, require_callable, require_choice, usage
 from penstock.flow.columns import Passes
 from penstock.flow.folds import FoldPlan, JoinPlan, MakeFold
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.flow.stream import DataStream, Emit, require_rankable
 from penstock.flow.unknown import is_field_or_private, no_operator, public_names
+from penstock.model.kinds import require_kind
 from penstock.run.contract import LATE, MAIN, Build
 from penstock.run.dataflow import ColumnUse, Grouping, Input
 from penstock.run.operators.keyed.join import HOW, Side

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self
 import pyarrow as pa
 
 from penstock.errors import InvalidInput, NoSuchOperator
-from penstock.flow.checks import choose_emit, require_count, require_kind, usage
+from penstock.flow.checks import choose_emit, require_count, usage
 from penstock.flow.columns import Renames, Unites
 from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.flow.unknown import KEYED, is_field_or_private, no_operator, public_names, without_keys
+from penstock.model.kinds import require_kind
 from penstock.run.contract import ERRORS, LATE, LATE_RIGHT, MAIN, Build
 from penstock.run.dataflow import AttachedSink, ColumnUse, Grouping, Input
 from penstock.run.operators.keyed.top import Ranking, TopAll, TopWindows

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count, require_kind, require_number, usage
+from penstock.flow.checks import require_count, require_number, usage
 from penstock.flow.columns import Reads
 from penstock.flow.constraints import require_constraints
 from penstock.flow.io import Source
@@ -30,6 +30,7 @@ from penstock.flow.pruning import pruned
 from penstock.flow.redefinition import hanging_on, left_behind, lineages, reads, unread
 from penstock.flow.stream import DataStream
 from penstock.model.constraints import Constraint, names_in, tasks_named
+from penstock.model.kinds import require_kind
 from penstock.model.task_id import SEPARATOR, operator_of
 from penstock.model.topology import MAGNITUDE_MAX, NAME_LENGTH_MAX, OPERATORS_MAX, TASKS_MAX, OperatorGraph
 from penstock.run.contract import MAIN, Build

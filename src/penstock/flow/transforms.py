@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_callable, require_choice, require_kind, usage
+from penstock.flow.checks import require_callable, require_choice, usage
 from penstock.flow.columns import Passes, Projects, Splits
 from penstock.flow.expressions import Projected, compile_condition, compile_projection
 from penstock.flow.groupings import Groupings
 from penstock.flow.schema import parse_schema, quoted_name, require_columns
 from penstock.flow.spark_types import Schema
+from penstock.model.kinds import require_kind
 from penstock.run.contract import ERRORS, MAIN, Build
 from penstock.run.dataflow import ColumnUse
 from penstock.run.operators.batches import BatchFunction, MapBatches, Split

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.model.cluster import BYTES_PER_SECOND_PER_MBPS, SLOTS_MAX, Cluster
 from penstock.model.constraint_check import constraint_violations
+from penstock.model.kinds import require_cluster, require_kind, require_profile
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId, tasks_of_operator
@@ -41,6 +42,9 @@ def check_plan(
     graph: OperatorGraph | Placeable, cluster: Cluster, plan: Plan, profile: Profile | None = None
 ) -> list[str]:
     """Every way in which the plan is wrong, one sentence each; empty when it holds."""
+    require_cluster(cluster)
+    require_kind(plan, Plan, "plan", "a penstock.Plan, such as penstock.read_plan('plan.json') returns")
+    require_profile(profile)
     graph = graph_of(graph, plan.assignment)
     faults = graph.faults() + cluster.faults()
     if not faults and profile is not None:

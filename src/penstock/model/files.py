@@ -207,7 +207,10 @@ def write_text(path: str | Path, text: str) -> None:
 def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callable[[Read], list[str]]) -> Read:
     """Read, build and judge; faults of form are raised first, because they would cause faults of meaning."""
     faults = Faults()
-    fields = Fields.of(read_document(path), "", faults, _TOP_KEYS[kind])
+    document = read_document(path)
+    if kind == "constraints" and isinstance(document, list):  # there is nothing else to say in such a file
+        document = {kind: document}
+    fields = Fields.of(document, "", faults, _TOP_KEYS[kind])
     version = fields.values.get("penstock", FORMAT_VERSION)
     if version != FORMAT_VERSION or isinstance(version, bool):
         msg = f"{path} has format version {version!r}; this program reads version {FORMAT_VERSION}"

@@ -39,6 +39,19 @@ def keep_costs(costs: StreamCosts) -> Path:
     return file
 
 
+def forget_costs() -> Path | None:
+    """Use default costs again; answers the file that is gone, where there was one."""
+    file = costs_file()
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        msg = f"cannot delete {file}: {error.strerror or error}; delete it yourself"
+        raise InvalidInput(msg) from None
+    return file
+
+
 def costs_file() -> Path:
     """A file in the user's cache directory, by machine."""
     return cache_folder() / f"costs-{hashlib.sha256(machine().encode()).hexdigest()[:12]}.json"

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.errors import InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint
+from penstock.model.kinds import require_cluster, require_kind, require_profile
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints
@@ -30,7 +31,7 @@ from penstock.optimise.meet import met
 from penstock.optimise.objective import node_cost
 from penstock.optimise.place import find_scheduler
 from penstock.optimise.seats import bottleneck_note, narrowed, seated
-from penstock.optimise.workers import split_by_kway
+from penstock.optimise.workers import slots_note, split_by_kway
 
 LIMITS = frozenset({"cpu", "memory", "bandwidth"})
 TRIAL_SECONDS = 0.02  # of search, in which a scheduler reads its settings
@@ -54,7 +55,9 @@ def place(
     `demands` are constraints of a deployment: kept as the topology's own are, but no part of what the plan records.
     With `meet`, the placement of a scheduler that does not look at constraints is changed until it keeps them.
     """
+    require_kind(scheduler, str, "scheduler", "the name of one, such as 'best'")
     row = find_scheduler(scheduler)
+    _require_kinds(cluster, profile, options)
     options = options or Options()
     row.require_known(options.settings)
     if faults := options.faults():
@@ -70,11 +73,10 @@ def place(
     placement = schedule(narrowed(problem), options)
     worker, notes = placement.worker, placement.notes
     if worker is None:
-        worker, capped = split_by_kway(problem, placement.node, options)
-        notes += capped
+        worker = split_by_kway(problem, placement.node, options)
     if "constraints" not in row.looks_at or not whole.constraints:  # else it has seated the tasks under its rules
         worker, raised = seated(problem, placement.node, worker, options)
-        notes += raised
+        notes += (*slots_note(problem, placement.node, worker, options), *raised)
     if whole.constraints and "constraints" not in row.looks_at:
         if meet:
             placement, worker, changed = _meeting(problem, placement, worker)
@@ -86,6 +88,12 @@ def place(
     notes += bottleneck_note(problem, placement.node)
     plan = make_plan(problem, scheduler, options.seed, seconds, placement, worker, notes, graph.constraints)
     return certify(whole, cluster, plan, profile, SchedulerRefusals(row), allow_overload=allow_overload)
+
+
+def _require_kinds(cluster: object, profile: object, options: object) -> None:
+    require_cluster(cluster)
+    require_profile(profile)
+    require_kind(options, Options | None, "options", "a penstock.Options, such as penstock.Options(theta=5)")
 
 
 def require_settings(scheduler: str, settings: Mapping[str, object]) -> None:
@@ -146,6 +154,11 @@ def compare(
 
     What is wrong with the input itself is raised, not repeated once per scheduler.
     """
+    _require_kinds(cluster, profile, options)
+    if isinstance(schedulers, str):  # a sequence of letters to Python
+        msg = f"schedulers got {schedulers!r}; give a list of names, such as [{schedulers!r}]"
+        raise InvalidInput(msg)
+    require_kind(schedulers, Iterable, "schedulers", "a list of names, such as ['best', 'flink']")
     graph = graph_of(graph, () if profile is None else profile.tasks)
     plans: list[Plan] = []
     failures: dict[str, str] = {}

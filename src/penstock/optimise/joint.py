@@ -16,6 +16,7 @@ import numpy as np
 from penstock.errors import InvalidInput, NoPlanFound, PenstockError
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.kinds import require_cluster, require_kind, require_profile
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints, Longs
@@ -50,21 +51,26 @@ def place_together(
     `profiles` are all the topologies' in their order, or none. Each part is certified for its own topology alone; that
     they fit together is what the joint plan's certificate says.
     """
+    require_cluster(cluster)
+    wanted = "a list of penstock.Profile, one for each topology in their order"
+    require_kind(profiles, list | tuple, "profiles", wanted)
+    for profile in profiles:
+        require_profile(profile)
     if profiles and len(profiles) != len(topologies):
         msg = f"{len(profiles)} profiles for {len(topologies)} topologies; give one for each, in their order, or none"
         raise InvalidInput(msg)
     graphs = [graph_of(t, profiles[k].tasks if profiles else ()) for k, t in enumerate(topologies)]
     names = distinct([graph.name for graph in graphs])
     whole = joined(graphs, names)
-    profile = joined_profile(profiles, names) if profiles else None
-    made = place(whole, cluster, scheduler, profile=profile, options=options, allow_overload=allow_overload)
-    problem = sound_problem(whole, cluster, profile)
+    joint = joined_profile(profiles, names) if profiles else None
+    made = place(whole, cluster, scheduler, profile=joint, options=options, allow_overload=allow_overload)
+    problem = sound_problem(whole, cluster, joint)
     owner = np.repeat(np.arange(len(graphs)), [graph.task_count for graph in graphs])
     node, worker = _numbers(problem, made)
     worker = parted(problem, node, worker, owner)
     refusals = JointRefusals()
     plan = _with_workers(problem, made, node, worker, whole.constraints)
-    plan = certify(whole, cluster, plan, profile, refusals, allow_overload=allow_overload)
+    plan = certify(whole, cluster, plan, joint, refusals, allow_overload=allow_overload)
     parts: dict[str, Plan] = {}
     for k, graph in enumerate(graphs):
         own, measured = owner == k, profiles[k] if profiles else None

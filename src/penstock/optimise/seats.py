@@ -86,8 +86,12 @@ def _note(raised: list[tuple[str, int, int]]) -> tuple[str, ...]:
     if not raised:
         return ()
     name, before, now = max(raised, key=lambda node: node[2] - node[1])
-    others = f" and {len(raised) - 1} more" if len(raised) > 1 else ""
-    return (f"{SEATS_NOTE}node {name!r}{others} got {now} workers instead of {before}, so that none carries too much",)
+    others = len(raised) - 1
+    more = "" if not others else f", and {others} more node{'' if others == 1 else 's'} got more as well"
+    return (
+        f"{SEATS_NOTE}node {name!r} got {now} workers instead of {before}{more}, so that no worker of several tasks "
+        "carries too much",
+    )
 
 
 def bottleneck_note(problem: Problem, node: Ints) -> tuple[str, ...]:

@@ -18,9 +18,10 @@ from penstock.deploy.driver.binding import Placing
 from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.preflight import WORKERS_MAX
 from penstock.errors import InvalidInput
-from penstock.flow.checks import require_count, require_kind, require_number
+from penstock.flow.checks import require_count, require_number
 from penstock.flow.constraints import require_constraints
 from penstock.model.constraints import Constraint
+from penstock.model.kinds import require_kind
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.topology import TASKS_MAX

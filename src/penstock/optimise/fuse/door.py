@@ -18,6 +18,7 @@ import numpy as np
 from penstock.errors import InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint
+from penstock.model.kinds import require_cluster, require_kind, require_profile
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Longs
@@ -67,7 +68,12 @@ def fuse(
     `demands` are constraints of a deployment, as `place` takes them. With `meet` the answer of a method that looks at
     no constraint is changed until it keeps them, as a job asks for.
     """
+    require_kind(method, str, "method", "the name of one, such as 'best'")
     row = find_method(method)
+    require_cluster(cluster)
+    require_profile(profile)
+    wanted = "a penstock.FuseOptions, such as penstock.FuseOptions(balance=0.2)"
+    require_kind(options, FuseOptions | None, "options", wanted)
     graph = graph_of(graph, () if profile is None else profile.tasks)
     whole = demanding(graph, demands)
     case = prepared(whole, cluster, profile, options)

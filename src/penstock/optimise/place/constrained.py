@@ -35,7 +35,7 @@ from penstock.optimise.search import annealed
 from penstock.optimise.search.lasting import quick_bound
 from penstock.optimise.search.seatable import seatable
 from penstock.optimise.seats import crowded, seated
-from penstock.optimise.workers import split_by_kway
+from penstock.optimise.workers import slots_note, split_by_kway
 
 PROGRAM_CELLS_MAX = 20_000  # (sites + streams) x nodes, beyond which exact proves nothing
 RESOLUTION = 1e-7  # of the largest rate, by which the program's bound is lowered
@@ -104,7 +104,7 @@ def _nodes_alone(problem: Problem) -> Problem:
 
 def _with_met(problem: Problem, rules: Rules, found: list[Ints], options: Options) -> list[Ints]:
     """The placements, and each made to meet the constraints."""
-    return [*found, *(met(problem, rules, node, split_by_kway(problem, node, options)[0])[0] for node in found)]
+    return [*found, *(met(problem, rules, node, split_by_kway(problem, node, options))[0] for node in found)]
 
 
 def _refined(case: Case, graph: FuseGraph, node: Ints, deadline: Deadline) -> Ints:
@@ -232,11 +232,10 @@ def _workers(problem: Problem, rules: Rules, node: Ints, options: Options) -> tu
 
     Merging also keeps isomorphic replicas alike, but it takes minutes for hundreds of tasks.
     """
-    split, notes = split_by_kway(problem, node, options)
-    split, raised = seated(problem, node, split, options)
+    split, raised = seated(problem, node, split_by_kway(problem, node, options), options)
     after, worker = met(problem, rules, node, split)
     if (after == node).all() and keeps(rules, node, worker) and not len(crowded(problem, node, worker)):
-        return worker, notes + raised
+        return worker, (*slots_note(problem, node, worker, options), *raised)
     worker, notes = workers_under_rules(problem, rules, node, options)
     if len(full := crowded(problem, node, worker)):
         names = problem.cluster.nodes[int(full[0])].name

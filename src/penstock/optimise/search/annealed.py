@@ -25,7 +25,6 @@ from penstock.optimise.exact.proof import Varying
 from penstock.optimise.exact.solver import solve
 from penstock.optimise.objective import is_feasible, node_cost, worker_cost
 from penstock.optimise.place import find_scheduler
-from penstock.optimise.workers import slots_note
 
 THETA_DEFAULT = 1.0
 # Microseconds for each task, and for each task and node, as measured; those whose plans come nearest to ours first.
@@ -345,7 +344,7 @@ def finished(search: Search, candidates: list[Ints], options: Options, bound: fl
     node, worker = min(split, key=lambda pair: (worker_cost(problem, *pair), len(np.unique(pair[0]))))
     bound = min(bound, least)
     proved = is_proved(problem, least, bound)
-    return Placement(node, worker, bound, proved, _slot_notes(problem, node, options))
+    return Placement(node, worker, bound, proved)
 
 
 def is_proved(problem: Problem, cost: float, bound: float) -> bool:
@@ -358,16 +357,6 @@ def split_workers(search: Search, node: Ints, options: Options) -> Ints:
     """The second level, in the native core: METIS node by node takes seconds from a thousand nodes on."""
     effort = min(1.0, 10_000 * search.effort / search.problem.task_count)
     return search.network.split_workers(node, search.problem.slots, options.tasks_per_worker, effort, search.seed)
-
-
-def _slot_notes(problem: Problem, node: Ints, options: Options) -> tuple[str, ...]:
-    tasks = np.bincount(node, minlength=problem.node_count)
-    wanted = -(-tasks // options.tasks_per_worker)
-    wanting = [
-        (problem.cluster.nodes[k].name, int(tasks[k]), int(problem.slots[k]))
-        for k in np.flatnonzero(wanted > problem.slots).tolist()
-    ]
-    return slots_note(wanting, options.tasks_per_worker)
 
 
 def _no_plan(search: Search) -> str:

@@ -101,7 +101,7 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
 def _seats_of(problem: Problem, placement: Placement, options: Options) -> Plan:
     """The placement with workers, as the door would choose them."""
     node = placement.node.astype(np.int32)
-    worker = placement.worker if placement.worker is not None else split_by_kway(problem, node, options)[0]
+    worker = placement.worker if placement.worker is not None else split_by_kway(problem, node, options)
     if not problem.constraints:
         worker, _ = seated(problem, node, worker, options)
     return node, worker.astype(np.int32)
