@@ -314,6 +314,7 @@ def _told(
     kept = _without(notes, SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
     if profile is None:
         return kept
+    kept += profile.notes
     tasks = TaskGraph.expand(graph, profile)
     if (load := float(tasks.load.sum())) > slots.offered:
         workers = len(slots.node_of)
@@ -326,7 +327,7 @@ def _told(
     problem = Problem(tasks, slots.cluster())
     node, worker = _numbers(tasks, assignment, slots)
     if (most := fullest(problem, node, worker)) <= 1 + SLACK:
-        return _without(notes, SLOTS_NOTE, SEATS_NOTE)
+        return _without(notes, SLOTS_NOTE, SEATS_NOTE) + profile.notes
     return (
         *kept,
         *bottleneck_note(problem, node),
