@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 10
 STAGES_SHOWN = 5
+STAGES_MEAN = (
+    "means over all batches into a stage, at the start and in a backlog too; latency above counts rows that reach "
+    "sinks, from the batch that released them"
+)
 LOOK_SECONDS = 0.2
 START_SECONDS_MAX = 60.0  # after which --duration counts, whether workers have said anything or not
 
@@ -248,6 +252,7 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         screen.print(
             rows_table(("stage", "execute ms", "transport ms", "queue ms"), cells, "the slowest stages, per batch")
         )
+        screen.print(STAGES_MEAN)
     between = summary["between_nodes"]
     foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
     screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")
