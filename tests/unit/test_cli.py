@@ -405,3 +405,22 @@ def test_run_takes_the_last_slot_when_asked_to(run: Run, monkeypatch: pytest.Mon
     assert given == [False, True]
     with pytest.raises(NotEnoughSlots, match="--take-last-slot of the command"):
         decide_workers(Facts("local[2]", "4.0.0", 2, 0, ()), "routes", 45, wanted=2)
+
+
+def test_an_overload_that_is_asked_for_is_printed_with_its_faults_by_schedulers_that_do_not_look_at_load(
+    run: Run,
+) -> None:
+    for scheduler in ("even", "flink"):
+        made = run("place", "linear:8", "4x1", "-s", scheduler, "--allow-overload")
+        assert made.status == 0, made.err
+        assert "note: not deployable: node 'n1' carries load" in made.out
+    together = run("place", "linear:8", "linear:4", "4x1", "-s", "even", "--allow-overload")
+    assert "not deployable" in together.out, together.err
+    assert_one_line(
+        run("place", "linear:8", "4x1", "--allow-overload"),
+        "it is 4 short",
+        "schedulers that do not look at load (even, flink",
+        "and 'best' does",
+    )
+    assert "schedulers that" not in run("place", "linear:8", "4x1").err
+    assert_one_line(run("compare", "linear:8", "4x1"), "it is 4 short")

@@ -201,6 +201,9 @@ def test_every_task_gets_a_worker_on_the_node_of_its_plan(executors: list[str], 
     assert decode_deployment(decode(encode(encode_deployment(deployment)))) == deployment
 
 
+LITTLE = Profile({"a/0": TaskProfile(0.1), "b/0": TaskProfile(0.1)}, seconds=0.04)
+
+
 @pytest.mark.parametrize("scheduler", ["even", "best"])
 def test_more_load_than_cores_is_told_of_measured_loads_only(scheduler: str) -> None:
     flow = dataflow(10, 10)
@@ -212,6 +215,16 @@ def test_more_load_than_cores_is_told_of_measured_loads_only(scheduler: str) -> 
         "the profile measured a load of 10 cores, which is more than 2 workers can take at once (1.6): the job will "
         "run slower than it was measured; more workers would help",
     )
+
+
+def test_fusion_tells_that_declared_loads_only_compare_tasks_where_a_worker_is_more_than_full() -> None:
+    flow = dataflow(10, 10)
+    options = FuseOptions(theta=1.0)
+    _, plan = bound(flow, "xy", Placing(fuse="cola", fuse_options=options))
+    assert sum("declared loads only say how tasks compare" in note for note in plan.notes) == 1
+    _, plan = bound(dataflow(1, 1), "xyxy", Placing(fuse="cola", fuse_options=options, profile=LITTLE))
+    assert not any("declared" in note for note in plan.notes)
+    assert any("the profile covers 0.04 s" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize(("load", "told"), [(0.52, True), (0.3, False)])

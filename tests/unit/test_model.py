@@ -390,3 +390,17 @@ def test_a_task_id_is_its_name_and_knows_its_parts() -> None:
     assert {"a/b/12": 1}[task] == 1
     assert (task.operator, task.number, operator_of("a/b/12")) == ("a/b", 12, "a/b")
     assert not doctest.testmod(task_id).failed
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        (Profile({"a/0": TaskProfile(0.5, spread=0.1)}, seconds=0.04), "covers 0.04 s: too short to say what a second"),
+        (Profile({"a/0": TaskProfile(0.5, spread=0.0)}, seconds=2.0), "of one metric interval"),
+        (Profile({"a/0": TaskProfile(0.5, spread=0.1), "b/0": TaskProfile(0.0, spread=0.0)}, seconds=1.0), ""),
+        (Profile({"a/0": TaskProfile(0.5)}), ""),  # of another system, or written by hand
+        (Profile(), ""),
+    ],
+)
+def test_a_profile_of_almost_no_time_says_so(profile: Profile, said: str) -> None:
+    assert [said in note for note in profile.notes] == ([True] if said else [])

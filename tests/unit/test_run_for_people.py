@@ -78,6 +78,19 @@ def test_the_duration_and_the_rate_count_from_when_workers_began(
     assert third == "between nodes: 0 B/s"
 
 
+def test_under_the_stages_it_says_that_they_are_no_parts_of_the_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    """Batches wait 200 ms in a queue, and those whose rows reach the sink do not: both figures are true."""
+    job: Any = ScriptedJob()
+    job.now = ASKED_AT + 6
+    stage = {"operator": "count", "execute_ms": 1.0, "transport_ms": 1.0, "queue_ms": 204.0}
+    run_verb._print(job, run_verb.summarise(job, ASKED_AT, 3) | {"latency": [stage]}, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert "204.000" in lines[4]
+    assert " ".join(lines[5:7]).startswith("means over all batches into a stage")
+    run_verb._print(job, run_verb.summarise(job, ASKED_AT, 3), {})
+    assert "means over" not in capsys.readouterr().out
+
+
 def test_run_tells_at_its_end_which_rows_went_nowhere(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cli.run import _predicted
-from penstock.deploy.metrics.stages import Stage, bytes_between_nodes, stages_of
+from penstock.deploy.metrics.stages import Stage, bytes_between_nodes, foretold_bytes, stages_of
 from penstock.deploy.metrics.sums import SUMMED, EdgeSums, Sums
 from penstock.model.files import parse_cluster, read_plan, write_plan
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
@@ -55,8 +54,8 @@ def test_a_plan_of_a_profile_foretells_bytes_at_the_throughput_of_the_run(tmp_pa
     profile = Profile({t: TaskProfile(0.9) for t in ("a/0", "b/0")}, edges, seconds=4.0, rows=400.0)
     plan = ps.place(graph, parse_cluster("2x1"), "best", profile=profile)
     assert (plan.cost, plan.rows_per_second) == (800, 100)
-    assert _predicted(plan, 250.0) == 2_000  # two and a half times as fast
-    assert _predicted(replace(plan, rows_per_second=None), 250.0) is None
+    assert foretold_bytes(plan, 250.0) == 2_000  # two and a half times as fast
+    assert foretold_bytes(replace(plan, rows_per_second=None), 250.0) is None
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json").rows_per_second == pytest.approx(100)
     assert ps.place(graph, parse_cluster("2x1"), "best").rows_per_second is None

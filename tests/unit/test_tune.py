@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from fuse_kit import graph_of
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import cli
+from penstock.cli.tune import iteration_rows
 from penstock.deploy.tuning.runs import OneRun, Tuning, median_run, told
 from penstock.errors import InvalidInput, NoPlanFound
 from penstock.model.cluster import Cluster
-from penstock.model.plan import Plan
+from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile, TaskProfile
 from penstock.optimise.fuse.contract import METHODS, FuseOptions
 from penstock.optimise.fuse.door import fuse
@@ -29,19 +31,33 @@ from penstock.optimise.fuse.steps.profile_iterations import (
     iterations,
     planned,
 )
+from penstock.optimise.fuse.steps.same_plans import shape_of
 
 GRAPH = graph_of(dict.fromkeys("ab", 0.1), {("a", "b"): 0.01})
 PLAN = fuse(GRAPH, Cluster.uniform([(1, 1.0)]), "none")
+NODE = next(iter(PLAN.assignment.values())).node
 
 
-def measured(throughput: float, number: int = 0) -> Measured:
-    return Measured(PLAN, Profile({"a/0": TaskProfile(float(number))}), throughput, 0.0, 1.0)
+def plan_on(a: int, b: int) -> Plan:
+    """The plan with its two tasks in these workers."""
+    return replace(PLAN, assignment={"a/0": Slot(NODE, a), "b/0": Slot(NODE, b)})
+
+
+def measured(throughput: float, number: int = 0, plan: Plan = PLAN) -> Measured:
+    return Measured(plan, Profile({"a/0": TaskProfile(float(number))}), throughput, 0.0, 1.0, (throughput,), 0.0)
+
+
+def another_plan(n: int, method: str) -> Plan:
+    """A plan that no other number and method has: by its node."""
+    return replace(PLAN, assignment={"a/0": Slot(f"{method}{n}", 0), "b/0": Slot(NODE, 0)})
 
 
 def row_of(*throughputs: float, method: str = "cola") -> list[Iteration]:
-    """A run without fusion and the iterations after it."""
+    """A run without fusion and the iterations after it, each of a plan of its own."""
     return [
-        Iteration(Step(n, method if n else "none", 1.0, None), measured(throughput))
+        Iteration(
+            Step(n, method if n else "none", 1.0, None), measured(throughput, plan=another_plan(n, method if n else ""))
+        )
         for n, throughput in enumerate(throughputs)
     ]
 
@@ -137,10 +153,34 @@ def test_of_several_methods_the_fastest_choice_is_kept() -> None:
     assert isinstance(tuned.plan, Plan)
 
 
+def test_runs_of_one_plan_count_together_and_the_luckiest_is_not_crowned() -> None:
+    plans = (plan_on(0, 1), plan_on(1, 0), plan_on(0, 0), plan_on(0, 1))  # the second is the first by other numbers
+    seen = (100.0, 300.0, 150.0, 110.0)
+    done = [
+        Iteration(Step(n, "cola" if n else "none", 1.0, None), measured(t, plan=plan))
+        for n, (plan, t) in enumerate(zip(plans, seen, strict=True))
+    ]
+    tuned = told({"cola": done}, "max")
+    assert tuned.kept.step.number == 2  # 150 a second, where the median of 100, 300 and 110 is 110
+    rows = iteration_rows(tuned)
+    assert [row["tuples_per_second"] for row in rows] == [110.0, 110.0, 150.0, 110.0]
+    assert [row["runs"] for row in rows] == [[100.0], [300.0], [150.0], [110.0]]
+    assert [row["note"] for row in rows] == ["", "same plan as iteration 0", "", "same plan as iteration 0"]
+    assert tuned.noise == pytest.approx(200 / 110)
+    assert told({"cola": row_of(1.0, 2.0)}, "max").noise is None
+
+
+def test_plans_are_the_same_up_to_the_numbers_of_workers_on_a_node() -> None:
+    assert shape_of(plan_on(0, 1)) == shape_of(plan_on(3, 2)) != shape_of(plan_on(0, 0))
+    other_node = replace(PLAN, assignment={"a/0": Slot("elsewhere", 0), "b/0": Slot(NODE, 1)})
+    assert shape_of(other_node) != shape_of(plan_on(0, 1))
+
+
 @pytest.mark.parametrize(
     ("tuning", "words"),
     [
         (Tuning(methods=("magic",)), "known: best, cola"),
+        (Tuning(methods=("cola", "cola")), "'cola' is named twice"),
         (Tuning(choice="last"), "known: max, first, first-local"),
         (Tuning(repeats=0), "repeats is 0; it must be from 1 to 100"),
         (Tuning(iterations=51), "iterations is 51; it must be from 1 to 50"),
@@ -192,6 +232,7 @@ def test_the_command_line_refuses_before_spark_is_asked(
 ) -> None:
     for arguments, words in (
         (("tune", "routes", "--method", "magic"), "known: best, cola"),
+        (("tune", "routes", "--method", "cola, cola"), "'cola' is named twice"),
         (("tune", "routes", "--choice", "last"), "known: max, first"),
         (("tune", "nothing"), "neither built in"),
         (("run", "routes", "--balance", "0.2"), "--fuse is not given"),

@@ -133,8 +133,8 @@ ConstraintsOption = Annotated[
     typer.Option(
         "--constraints",
         metavar="FILE",
-        help='Constraints to keep beside the topology\'s own: a file of them, {"constraints": [...]} or the list alone, '
-        "or a topology's or plan's file.",
+        help="Constraints to keep beside the topology's own: a file of them, "
+        """{"constraints": [...]} or the list alone, or a topology's or plan's file.""",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", parser=_whole, metavar="N", help="Same seed, same plan.")]
@@ -164,7 +164,15 @@ def resolve_measured(name: str, profile: Path | None) -> tuple[OperatorGraph, Pr
         return resolve_topology(name), None
     # What reads a DataFrame has as many tasks as were measured.
     graph = resolve_topology(name, read_profile(profile).tasks if _is_program(name) else ())
-    return graph, read_profile(profile, graph)
+    measured = read_profile(profile, graph)
+    tell(measured.notes)
+    return graph, measured
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Notes on what was given, on stderr: stdout is the answer's."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def topology_name(given: str | None) -> str | None:

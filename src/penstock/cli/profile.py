@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document, topology_name
+from penstock.cli.options import Format, FormatOption, JobOption, TopologyOption, require_document, tell, topology_name
 from penstock.cli.show import console, number, print_json, rows_table
 
 
@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
         require_document(out)
         window = None if last is None else _seconds(last)
         chosen, note = logged_job(folder, job, topology_name(topology))
-        if note:
-            typer.echo(f"note: {note}", err=True)
+        tell([note] if note else [])
         measured = build_profile(local_session("local[2]"), folder, chosen.id, window=window, busy=busy)
+        tell(measured.notes)
         if out is not None:
             write_profile(measured, out)
         if output is Format.json:

@@ -40,10 +40,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.deploy import Job
-    from penstock.model.plan import Plan
 
 ROWS_SHOWN = 10
 STAGES_SHOWN = 5
+STAGES_MEAN = (
+    "means over all batches into a stage, at the start and in a backlog too; latency above counts rows that reach "
+    "sinks, from the batch that released them"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -176,7 +179,7 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
     """
     began, ended = job.worked or (asked_at, asked_at)
     start_seconds, seconds = max(0.0, began - asked_at), max(1e-6, ended - began)
-    from penstock.deploy import bytes_between_nodes, stages_of
+    from penstock.deploy import bytes_between_nodes, foretold_bytes, stages_of
     from penstock.model.files import plan_document
 
     plan = job.plan
@@ -195,7 +198,7 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "late_rows": sum(job.late_rows.values()),
         "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
         "between_nodes": {  # bytes per second
-            "predicted": _predicted(plan, read / seconds),
+            "predicted": foretold_bytes(plan, read / seconds),
             "measured": round(bytes_between_nodes(sums, node_of), 1),
         },
         "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
@@ -204,17 +207,6 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "ran": {task: {"worker": w, "node": nodes[w]} for task, w in job.worker_of.items()},
         "plan": None if plan is None else plan_document(plan),
     }
-
-
-def _predicted(plan: Plan | None, rows_per_second: float) -> float | None:
-    """Bytes between nodes that a plan foretold, at the throughput that this run had; None: it was made from no profile.
-
-    A plan's cost is a rate at the throughput of the run that its profile was taken in. A job that has read all of its
-    input twice as fast has sent as many bytes in half the time.
-    """
-    if plan is None or not plan.rows_per_second:
-        return None
-    return round(plan.cost * rows_per_second / plan.rows_per_second, 1)
 
 
 def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -241,6 +233,7 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         screen.print(
             rows_table(("stage", "execute ms", "transport ms", "queue ms"), cells, "the slowest stages, per batch")
         )
+        screen.print(STAGES_MEAN)
     between = summary["between_nodes"]
     foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
     screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
         require_document(out)
         tuning = Tuning(
-            methods=tuple(dict.fromkeys(name.strip() for name in methods.split(","))),
+            methods=tuple(name.strip() for name in methods.split(",")),
             iterations=count,
             repeats=repeats,
             seconds=duration,
@@ -99,62 +100,76 @@ def register(app: typer.Typer) -> None:
                 }
             )
             return
-        _print(flow.name, tuned, repeats, out)
+        _print(flow.name, tuned, out)
 
 
 def iteration_rows(tuned: Tuned) -> list[dict[str, Any]]:
-    """One row for each iteration, in figures."""
+    """One row for each iteration, in figures; iterations with one plan have the throughput of all of its runs."""
+    from penstock.deploy import foretold_bytes
+
+    methods = {iteration.step.method for iteration in tuned.done if iteration.step.number}
     rows: list[dict[str, Any]] = []
     for position, iteration in enumerate(tuned.done):
-        step, measured = iteration.step, iteration.measured
+        step, measured, same = iteration.step, iteration.measured, iteration.same_as
+        notes = [iteration.note] if iteration.note else []
+        if same is not None:
+            by = f" by {same.method}" if same.number and len(methods) > 1 else ""
+            notes.append(f"same plan as iteration {same.number}{by}")
         row: dict[str, Any] = {
             "iteration": step.number,
             "method": step.method,
             "gamma": step.gamma,
             "choice": list(tuned.choices.get(position, ())),
             "kept": iteration is tuned.kept,
-            "note": iteration.note,
+            "same_plan_as": None if same is None else {"iteration": same.number, "method": same.method},
+            "note": "; ".join(notes),
         }
         if measured is not None:
+            foretold = foretold_bytes(measured.plan, statistics.median(measured.runs))
             row |= {
                 "workers": len(set(measured.plan.assignment.values())),
-                "between_nodes": measured.plan.cost,
+                "between_nodes": {"predicted": foretold, "measured": measured.bytes_between_nodes},
                 "tuples_per_second": measured.throughput,
                 "spread": measured.spread,
+                "runs": list(measured.runs),
                 "latency_ms": {"p50": measured.latency_ms},
             }
         rows.append(row)
     return rows
 
 
-def _print(name: str, tuned: Tuned, repeats: int, out: Path | None) -> None:
-    screen, rows = console(), iteration_rows(tuned)
+def _print(name: str, tuned: Tuned, out: Path | None) -> None:
+    screen, rows, noise = console(), iteration_rows(tuned), tuned.noise
     first = rows[0].get("tuples_per_second") or 0.0
     cells = []
     for row in rows:
         chosen = " ".join((*row["choice"], *(("(kept)",) if row["kept"] else ())))
         head = (str(row["iteration"]), row["method"], f"{row['gamma']:g}", chosen)
         if "workers" not in row:
-            cells.append((*head, "-", "-", "-", "-", "-", "-", row["note"]))
+            cells.append((*head, *["-"] * 7, row["note"]))
             continue
-        measured = row["tuples_per_second"] or 0.0
+        measured, between = row["tuples_per_second"] or 0.0, row["between_nodes"]
         figures = (
             str(row["workers"]),
-            number(row["between_nodes"]),
+            *("-" if between[what] is None else number(round(between[what], 1)) for what in ("predicted", "measured")),
             number(round(measured, 1)),
             f"{measured / first:.2f}" if first else "-",
-            f"{row['spread']:.0%}" if repeats > 1 else "-",
+            f"{row['spread']:.0%}" if row["spread"] else "-",
             f"{row['latency_ms']['p50']:.1f}",
         )
         cells.append((*head, *figures, row["note"]))
     headings = (
-        "iteration", "method", "gamma", "choice", "workers", "B/s between nodes, predicted", "rows/s", "x none",
+        "iteration", "method", "gamma", "choice", "workers", "B/s foretold", "B/s measured", "rows/s", "x none",
         "spread", "p50 ms", "note",
     )  # fmt: skip
-    screen.print(rows_table(headings, cells, f"profile iterations of {name}"))
+    screen.print(rows_table(headings, cells, f"profile iterations of {name}; B/s are bytes between nodes"))
     step = tuned.kept.step
     screen.print(f"kept: iteration {step.number} by {step.method} at gamma {step.gamma:g}")
-    if repeats == 1:
+    if noise is None:
         screen.print("note: each plan ran once, so small differences are noise; --repeats 3 tells how large it is")
+    else:
+        screen.print(
+            f"note: runs of one plan were up to {noise:.0%} apart; a smaller difference between plans is noise"
+        )
     if out is not None:
         screen.print(f"plan: {out}")

@@ -13,7 +13,7 @@ from penstock.deploy.metrics.event_log import import_spark
 from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
 from penstock.deploy.metrics.recent import window_us
-from penstock.deploy.metrics.stages import bytes_between_nodes, stages_of
+from penstock.deploy.metrics.stages import bytes_between_nodes, foretold_bytes, stages_of
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
@@ -28,6 +28,7 @@ __all__ = [
     "build_profile",
     "bytes_between_nodes",
     "follow",
+    "foretold_bytes",
     "import_spark",
     "local_session",
     "logged_job",

@@ -16,6 +16,9 @@ from penstock.model.costs import DISTANCES, Distance, StreamCosts
 from penstock.model.task_id import operator_of
 from penstock.model.topology import MAGNITUDE_MAX, OperatorGraph
 
+SECONDS_TOLD = 1.0  # a profile of less is told of: metric intervals are a second, and starting is most of less than one
+NO_SPREAD = 1e-6  # of a load: what is left by rounding where there was one interval
+
 
 @dataclass(frozen=True, slots=True)
 class TaskProfile:
@@ -61,6 +64,17 @@ class Profile:
     def rows_per_second(self) -> float | None:
         """Rows that sources emitted per second, where that is known: the throughput at which the rates hold."""
         return self.rows / self.seconds if self.rows and self.seconds else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever plans with it should know: that it is of so little time that it says little."""
+        if self.seconds is not None and self.seconds < SECONDS_TOLD:
+            covers = f"the profile covers {self.seconds:.2g} s: too short to say what a second takes"
+            return (f"{covers}; run longer or with --busy",)
+        loaded = [task for task in self.tasks.values() if task.load > 0]
+        if loaded and all(task.spread is not None and task.spread <= NO_SPREAD * task.load for task in loaded):
+            return ("the profile is of one metric interval of each task: too few to say what is usual; run longer",)
+        return ()
 
     def faults(self, graph: OperatorGraph) -> list[str]:
         """Tasks that the topology lacks, pairs that no stream joins, and numbers that cannot be."""

@@ -38,8 +38,11 @@ class Refusals(Protocol):
         """For a plan with any other fault."""
 
 
-def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | None) -> Problem:
-    """The problem, or InvalidInput or Infeasible with everything that can be seen to be wrong with it."""
+def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | None, *, short: bool = False) -> Problem:
+    """The problem, or InvalidInput or Infeasible with everything that can be seen to be wrong with it.
+
+    A `short` one may lack resources: it is for schedulers that do not look at them, where an overload is asked for.
+    """
     graph.validated()
     cluster.validated()
     if profile is not None:
@@ -47,6 +50,8 @@ def sound_problem(graph: OperatorGraph, cluster: Cluster, profile: Profile | Non
     problem = Problem(TaskGraph.expand(graph, profile, known_costs()), cluster, graph.constraints)
     if faults := problem.node_name_faults():
         raise InvalidInput(faults)
+    if short:
+        return problem
     problem.require_plausible()
     if faults := seat_shortfalls(problem):
         raise Infeasible("; ".join(faults))

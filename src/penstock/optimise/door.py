@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.errors import InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
+from penstock.errors import Infeasible, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint
 from penstock.model.kinds import require_cluster, require_kind, require_profile
@@ -29,7 +29,7 @@ from penstock.optimise.fuse.steps.feasibility import require_no_clash
 from penstock.optimise.fuse.steps.rules import compile_rules
 from penstock.optimise.meet import met
 from penstock.optimise.objective import node_cost
-from penstock.optimise.place import find_scheduler
+from penstock.optimise.place import SCHEDULERS, find_scheduler
 from penstock.optimise.seats import bottleneck_note, narrowed, seated
 from penstock.optimise.workers import slots_note, split_by_kway
 
@@ -64,7 +64,7 @@ def place(
         raise InvalidInput(faults)
     graph = graph_of(graph, () if profile is None else profile.tasks)
     whole = demanding(graph, demands)
-    problem = sound_problem(whole, cluster, profile)
+    problem = _posed(whole, cluster, profile, row, allow_overload=allow_overload)
     if whole.constraints:
         require_no_clash(problem, stream_cost=0.0)
     schedule = row.load()
@@ -108,6 +108,24 @@ def require_settings(scheduler: str, settings: Mapping[str, object]) -> None:
         problem = sound_problem(graph, Cluster.uniform([(2, 4.0)]), None)
         with contextlib.suppress(NoPlanFound):
             row.load()(problem, Options(theta=TRIAL_SECONDS, settings=settings))
+
+
+def _posed(
+    graph: OperatorGraph, cluster: Cluster, profile: Profile | None, row: Scheduler, *, allow_overload: bool
+) -> Problem:
+    """The sound problem; where an overload is asked for, also one that is short, for who does not look at load."""
+    blind = "cpu" not in row.looks_at
+    try:
+        return sound_problem(graph, cluster, profile, short=allow_overload and blind)
+    except Infeasible as error:
+        if not allow_overload:
+            raise
+        others = [name for name, other in SCHEDULERS.items() if "cpu" not in other.looks_at]
+        msg = (
+            f"{error}; an overloaded plan is made by schedulers that do not look at load ({', '.join(others)}), and "
+            f"{row.name!r} does"
+        )
+        raise Infeasible(msg) from None
 
 
 def _meeting(problem: Problem, placement: Placement, worker: Ints) -> tuple[Placement, Ints, tuple[str, ...]]:
@@ -160,6 +178,7 @@ def compare(
         raise InvalidInput(msg)
     require_kind(schedulers, Iterable, "schedulers", "a list of names, such as ['best', 'flink']")
     graph = graph_of(graph, () if profile is None else profile.tasks)
+    sound_problem(graph, cluster, profile)
     plans: list[Plan] = []
     failures: dict[str, str] = {}
     for done, name in enumerate(schedulers):

@@ -64,7 +64,7 @@ def place_together(
     whole = joined(graphs, names)
     joint = joined_profile(profiles, names) if profiles else None
     made = place(whole, cluster, scheduler, profile=joint, options=options, allow_overload=allow_overload)
-    problem = sound_problem(whole, cluster, joint)
+    problem = sound_problem(whole, cluster, joint, short=allow_overload)
     owner = np.repeat(np.arange(len(graphs)), [graph.task_count for graph in graphs])
     node, worker = _numbers(problem, made)
     worker = parted(problem, node, worker, owner)
@@ -75,7 +75,13 @@ def place_together(
     for k, graph in enumerate(graphs):
         own, measured = owner == k, profiles[k] if profiles else None
         alone = replace(made, lower_bound=0.0, proved_optimal=False, notes=())  # proofs and notes are of all together
-        part = _with_workers(sound_problem(graph, cluster, measured), alone, node[own], worker[own], graph.constraints)
+        part = _with_workers(
+            sound_problem(graph, cluster, measured, short=allow_overload),
+            alone,
+            node[own],
+            worker[own],
+            graph.constraints,
+        )
         parts[names[k]] = certify(graph, cluster, part, measured, refusals, allow_overload=allow_overload)
     return Joint(plan, parts)
 

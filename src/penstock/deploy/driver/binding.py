@@ -200,7 +200,7 @@ def scheduled(
         except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
             refusal = error
             continue
-        notes = _told(made.notes, graph, slots, profile, made.assignment)
+        notes = _told(made.notes, graph, slots, profile, made.assignment, fused=placing.fuse is not None)
         plan = dataclasses.replace(made, notes=notes, constraints=stated.constraints)
         whole = demanding(graph, demands)
         return Certified(whole, cluster, certify(whole, cluster, plan, profile, JobRefusals(given=False)))
@@ -307,17 +307,25 @@ class JobRefusals:
 
 
 def _told(
-    notes: Sequence[str], graph: OperatorGraph, slots: Slots, profile: Profile | None, assignment: Mapping[str, Slot]
+    notes: Sequence[str],
+    graph: OperatorGraph,
+    slots: Slots,
+    profile: Profile | None,
+    assignment: Mapping[str, Slot],
+    *,
+    fused: bool = False,
 ) -> tuple[str, ...]:
     """Notes for the user who runs the plan; a scheduler's wish for more workers is left out, their number is decided.
 
     More load than there is for it, in all or in one place, is told of measured loads alone: declared ones say how tasks
-    compare, and not what they take. Notes of a scheduler that saw stretched capacities are told for the real ones.
+    compare, and not what they take. Fusion fills workers by them, so it says so of one that is too full.
+    Notes of a scheduler that saw stretched capacities are told for the real ones.
     """
     kept = _without(notes, SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
-    if profile is None:
-        return kept
     tasks = TaskGraph.expand(graph, profile)
+    if profile is None:
+        return kept + (_declared(tasks, slots, assignment) if fused else ())
+    kept += profile.notes
     if (load := float(tasks.load.sum())) > slots.offered:
         workers = len(slots.node_of)
         return (
@@ -329,12 +337,23 @@ def _told(
     problem = Problem(tasks, slots.cluster())
     node, worker = _numbers(tasks, assignment, slots)
     if (most := fullest(problem, node, worker)) <= 1 + SLACK:
-        return _without(notes, SLOTS_NOTE, SEATS_NOTE)
+        return _without(notes, SLOTS_NOTE, SEATS_NOTE) + profile.notes
     return (
         *kept,
         *bottleneck_note(problem, node),
         f"by the loads that the profile measured, the fullest node or worker is given {most:.3g} times what it should "
         "carry, and the job may run slower than it was measured; more workers, or more and smaller tasks, would help",
+    )
+
+
+def _declared(tasks: TaskGraph, slots: Slots, assignment: Mapping[str, Slot]) -> tuple[str, ...]:
+    """A note on the worker or node that declared loads fill beyond what it has."""
+    most = fullest(Problem(tasks, slots.cluster()), *_numbers(tasks, assignment, slots))
+    if most <= 1 + SLACK:
+        return ()
+    return (
+        f"by declared loads the fullest node or worker is given {most:.3g} times what it should carry; declared loads "
+        "only say how tasks compare, and a profile of a run says what they take (--profile)",
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.deploy.metrics.sums import EdgeSums, Sums
+from penstock.model.plan import Plan
 from penstock.model.task_id import operator_of
 
 
@@ -64,3 +65,14 @@ def bytes_between_nodes(sums: Sums, node_of: Mapping[str, str]) -> float:
         edge.bytes for (source, target), edge in sums.edges.items() if node_of.get(source) != node_of.get(target)
     )
     return there / sums.seconds
+
+
+def foretold_bytes(plan: Plan | None, rows_per_second: float) -> float | None:
+    """Bytes between nodes that a plan foretold, at the throughput that a run had; None: it was made from no profile.
+
+    A plan's cost is a rate at the throughput of the run that its profile was taken in. A job that has read all of its
+    input twice as fast has sent as many bytes in half the time.
+    """
+    if plan is None or not plan.rows_per_second:
+        return None
+    return round(plan.cost * rows_per_second / plan.rows_per_second, 1)

@@ -3,6 +3,7 @@
 Every step is a job that makes its own plan for the slots that Spark gives it. It runs to its end, or for `seconds`, and
 answers with its plan, its profile and its throughput: rows that sources read in a second of work. Steps that are
 repeated run the same plan again: the median is kept, with the profile of the run nearest to it, and the spread told.
+Steps that end in the plan of an earlier one are runs of that plan (`same_plans`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.submit import Buildable, follow, start_topology
+from penstock.deploy.metrics.stages import bytes_between_nodes
 from penstock.errors import InternalError, InvalidInput, JobFailed
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
@@ -31,6 +33,7 @@ from penstock.optimise.fuse.steps.profile_iterations import (
     has_peaked,
     iterations,
 )
+from penstock.optimise.fuse.steps.same_plans import noise, pooled, spread_of
 from penstock.run.dataflow import Dataflow
 
 if TYPE_CHECKING:
@@ -58,6 +61,9 @@ class Tuning:
         for method in self.methods:
             find_method(method)
             gammas_of(method, self.iterations)
+            if self.methods.count(method) > 1:
+                msg = f"method {method!r} is named twice; name each once, and --repeats runs each plan more often"
+                raise InvalidInput(msg)
         if self.choice not in CHOICES:
             raise InvalidInput.unknown_name(kind="choice", name=self.choice, known=CHOICES)
         if not 1 <= self.repeats <= REPEATS_MAX:
@@ -92,6 +98,11 @@ class Tuned:
             raise InternalError(msg)
         return self.kept.measured.plan
 
+    @property
+    def noise(self) -> float | None:
+        """How far runs of one plan were apart at most, as a share of their median; None where each plan ran once."""
+        return noise(self.done)
+
 
 def tune_topology(
     topology: Topology,
@@ -116,7 +127,7 @@ def tune_topology(
     for method, done in by_method.items():
         for iteration in iterations(first, run, method, gammas_of(method, tuning.iterations)):
             done.append(iteration)
-            if tuning.choice == "first" or (tuning.choice == "first-local" and has_peaked(done)):
+            if tuning.choice == "first" or (tuning.choice == "first-local" and has_peaked(pooled(done))):
                 break
     show(tuning.steps_max, tuning.steps_max, "")
     return told(by_method, tuning.choice)
@@ -124,13 +135,16 @@ def tune_topology(
 
 def told(by_method: dict[str, list[Iteration]], choice: str) -> Tuned:
     """The iterations of all methods in one row, with what is chosen of each; of the methods' choices the fastest."""
-    done = list(dict.fromkeys(iteration for each in by_method.values() for iteration in each))
+    separate = list(dict.fromkeys(iteration for each in by_method.values() for iteration in each))
+    done = pooled(separate)
+    together = dict(zip(separate, done, strict=True))
+    rows = [[together[iteration] for iteration in each] for each in by_method.values()]
     choices: dict[int, tuple[str, ...]] = {}
-    for each in by_method.values():
+    for each in rows:
         for name, label in (("first", "1st"), ("first-local", "1st-local"), ("max", "max")):
             at = done.index(chosen(each, name))
             choices[at] = tuple(dict.fromkeys((*choices.get(at, ()), label)))
-    kept = max((chosen(each, choice) for each in by_method.values()), key=lambda one: one.throughput or 0.0)
+    kept = max((chosen(each, choice) for each in rows), key=lambda one: one.throughput or 0.0)
     return Tuned(tuple(done), kept, choices)
 
 
@@ -155,15 +169,23 @@ class OneRun:
     profile: Profile
     throughput: float
     latency_ms: float
+    bytes_between_nodes: float = 0.0  # per second, as measured
 
 
 def median_run(runs: list[OneRun]) -> Measured:
     """The median of the throughputs with the run nearest to it, and how far they are apart."""
-    middle = statistics.median(run.throughput for run in runs)
+    throughputs = tuple(run.throughput for run in runs)
+    middle = statistics.median(throughputs)
     nearest = min(runs, key=lambda run: abs(run.throughput - middle))
-    apart = max(run.throughput for run in runs) - min(run.throughput for run in runs)
-    spread = apart / middle if middle > 0 else 0.0
-    return Measured(nearest.plan, nearest.profile, middle, spread, nearest.latency_ms)
+    return Measured(
+        nearest.plan,
+        nearest.profile,
+        middle,
+        spread_of(throughputs),
+        nearest.latency_ms,
+        throughputs,
+        nearest.bytes_between_nodes,
+    )
 
 
 def _run_of(job: Job) -> OneRun:
@@ -172,4 +194,6 @@ def _run_of(job: Job) -> OneRun:
         msg = f"topology {job.name!r} ended before it had measured anything; give its runs more rows or more seconds"
         raise JobFailed(msg)
     seconds = max(1e-6, worked[1] - worked[0])
-    return OneRun(job.plan, job.profile(), job.rows_read / seconds, job.latency_us(0.5) / 1000)
+    nodes = {worker.index: worker.node for worker in job.places}
+    between = bytes_between_nodes(job.sums(), {task: nodes[worker] for task, worker in job.worker_of.items()})
+    return OneRun(job.plan, job.profile(), job.rows_read / seconds, job.latency_us(0.5) / 1000, between)

@@ -47,9 +47,11 @@ class Measured:
 
     plan: Plan
     profile: Profile
-    throughput: float | None = None  # the median of the repeats, in rows a second
-    spread: float | None = None  # largest less least of the repeats, as a share of the median
+    throughput: float | None = None  # the median of the plan's runs, in rows a second
+    spread: float | None = None  # largest less least of these runs, as a share of the median
     latency_ms: float | None = None  # at the median
+    runs: tuple[float, ...] = ()  # throughput of each run of this iteration
+    bytes_between_nodes: float | None = None  # per second, in the run nearest to the median
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,7 @@ class Iteration:
     step: Step
     measured: Measured | None
     note: str = ""
+    same_as: Step | None = None  # the earliest step that ended in the same plan (`same_plans`)
 
     @property
     def throughput(self) -> float | None:
