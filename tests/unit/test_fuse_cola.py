@@ -21,6 +21,7 @@ from penstock.model.constraints import Apart, Replicas
 from penstock.model.costs import DistanceCost, EndCost, StreamCosts
 from penstock.model.plan import Plan
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.topology import Operator, OperatorGraph, Stream
 from penstock.optimise.fuse.contract import METHODS, FuseOptions
 from penstock.optimise.fuse.door import fuse, prepared
 from penstock.optimise.fuse.steps.averages import averaged
@@ -293,7 +294,7 @@ class TestCommandLine:
     def test_rates_in_bytes_are_no_obstacle_and_a_note_says_what_they_were_taken_to_cost(self) -> None:
         status, text = self.run("fuse", "routes", "2x16,2x8", "--method", "cola-basic")
         assert status == 0
-        assert "rates are bytes and not CPU" in " ".join(text.split())
+        assert "nothing is measured: streams count as next to nothing" in " ".join(text.split())
         status, text = self.run("fuse", "routes", "2x16,2x8", "--method", "cola-basic", "--stream-cost", "1")
         assert status == 2
 
@@ -302,3 +303,15 @@ class TestCommandLine:
         assert (status, "known: best, cola" in text) == (2, True)
         status, text = self.run("fuse", "linear:4", "2x9", "--cut", "scissors")
         assert (status, "known: leighton-rao" in text) == (2, True)
+
+
+def test_streams_that_nobody_measured_are_said_to_count_as_next_to_nothing() -> None:
+    two = OperatorGraph("two", (Operator("a"), Operator("b")), (Stream("a", "b", rate=2.0),))
+    notes = fuse(two, Cluster.uniform([(1, 4.0)])).notes
+    assert notes[-1].startswith("nothing is measured: streams count as next to nothing; a profile of a run says what ")
+    heavy = OperatorGraph("heavy", two.operators, (Stream("a", "b", rate=1e8),))
+    notes = fuse(heavy, Cluster.uniform([(1, 4.0)])).notes
+    assert notes[-1].startswith("rates are bytes and not CPU, so a stream between workers costs CPU for its batches")
+    measured = Profile(edges=(EdgeProfile("a/0", "b/0", 2.0),))
+    notes = fuse(two, Cluster.uniform([(1, 4.0)]), profile=measured).notes
+    assert notes[-1].startswith("rates are bytes and not CPU")

@@ -348,3 +348,12 @@ def test_the_exact_model_agrees_with_plain_enumeration() -> None:
     truth = least(graph, cluster)
     assert truth is not None
     assert truth[0] == pytest.approx(min(cuts))
+
+
+def test_a_single_node_or_slot_is_told_as_one() -> None:
+    apart = replace(FREE, constraints=(Apart("node", ("a1", "b1")),))
+    with pytest.raises(UserError, match=r"2 must be on different nodes but there is only 1 node\b(?!s)"):
+        fuse(apart, Cluster((Node("n1", 1.0),)))
+    apart = replace(FREE, constraints=(Apart("worker", ("a1", "b1")),))
+    with pytest.raises(UserError, match=r"2 must be in different workers but the nodes have only 1 slot\b(?!s)"):
+        fuse(apart, Cluster((Node("n1", 1.0, slots=1),)))

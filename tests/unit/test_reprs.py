@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import penstock as ps
+from penstock.cli.show import plan_summary
 from penstock.deploy.driver.binding import Replan
 from penstock.deploy.driver.job_view import JobView
 
@@ -53,3 +54,16 @@ def test_sources_and_sinks_are_all_that_completion_offers() -> None:
     assert dir(ps.io) == sorted(ps.io.__all__)
     assert not {"pa", "partial", "math", "dataclass"} & set(dir(ps.io))
     assert all(getattr(ps.io, name).__doc__ for name in ps.io.__all__)
+
+
+def test_a_plan_s_summary_says_how_near_its_bound_the_cost_is() -> None:
+    for bound, words in (
+        (PLAN.cost, "cost equals its bound"),
+        (PLAN.cost / 1.0002, "less than 0.1% above the optimum"),
+        (PLAN.cost / 1.25, "at most 25.0% above the optimum"),
+        (0.0, "no bound known"),
+    ):
+        assert words in plan_summary(dataclasses.replace(PLAN, lower_bound=bound))
+    proved = plan_summary(dataclasses.replace(PLAN, lower_bound=PLAN.cost, proved_optimal=True))
+    assert "proved optimal" in proved
+    assert "bound" not in proved

@@ -16,6 +16,8 @@ from rich.table import Table
 from penstock.model.plan import Plan
 
 PER_CENT = 100  # of the cost that the bound has reached
+SAME = 1e-9  # relative: a cost this near its bound equals it
+SHOWN_LEAST = 1e-3  # of a share of the optimum, with one decimal of a per cent
 TEXT_COLUMNS = {"note", "verdict", "instance", "summary", "looks at", "package"}
 
 
@@ -72,7 +74,12 @@ def plan_table(plan: Plan, tasks_shown_max: int = 12, workers_shown_max: int = 2
 
 def above_optimum(plan: Plan) -> str:
     """How far the plan can be from the optimum, seen from the optimum."""
-    return f"at most {plan.cost / plan.lower_bound - 1:.1%} above the optimum"
+    above = plan.cost / plan.lower_bound - 1
+    if above <= SAME:
+        return "cost equals its bound"
+    if above < SHOWN_LEAST:
+        return f"less than {SHOWN_LEAST:.1%} above the optimum"
+    return f"at most {above:.1%} above the optimum"
 
 
 def plan_summary(plan: Plan) -> str:

@@ -36,6 +36,11 @@ from penstock.optimise.fuse.steps.workers import numbers_on_nodes, pinned_worker
 from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible
 
+NEXT_TO_NOTHING = 1e-3  # of the tasks' load: what streams come to where declared rates are no bytes of anything
+UNMEASURED_NOTE = (
+    "nothing is measured: streams count as next to nothing; a profile of a run says what they cost (--profile), or "
+    "--stream-cost states it"
+)
 MOVED_NOTE = "moved to other workers to keep constraints and slots"
 
 
@@ -89,7 +94,7 @@ def fuse(
     placement = Placement(fused.host[fused.worker].astype(np.int32))
     worker = numbers_on_nodes(fused.host, pinned)[fused.worker]
     figures, refusals = figures_of(case, fused), MethodRefusals(row)
-    notes = (*fused.notes, _told(case, figures), *_told_alone(figures), *_told_stream_cost(case))
+    notes = (*fused.notes, _told(case, figures), *_told_alone(figures), *_told_stream_cost(case, profile))
     seed = case.options.seed
     plan = make_plan(case.problem, method, seed, seconds, placement, worker, notes, graph.constraints)
     plan = replace(plan, max_utilisation=plan.max_utilisation * case.options.gamma)  # of what nodes really have
@@ -209,12 +214,14 @@ def _told_alone(figures: Figures) -> tuple[str, ...]:
     )
 
 
-def _told_stream_cost(case: Case) -> tuple[str, ...]:
+def _told_stream_cost(case: Case, profile: Profile | None) -> tuple[str, ...]:
     """What streams were taken to cost, where the caller did not state it and rates are not CPU themselves."""
     graph = case.problem.graph
     if case.options.stream_cost is not None or rates_are_cpu(graph):
         return ()
     load = float(graph.load.sum())
+    if (profile is None or not profile.edges) and case.unfused <= NEXT_TO_NOTHING * load:
+        return (UNMEASURED_NOTE,)
     share = f"{100 * case.unfused / load:.3g} % of the tasks' load" if load > 0 else f"{case.unfused:.3g}"
     measured = "; first of all what the profile measured at that distance" if graph.measured else ""
     return (

@@ -137,8 +137,12 @@ def _too_few_slots(problem: Problem, rules: Rules) -> str:
         return ""
     for row in rules.worker_label:
         if (sides := len(np.unique(row[row >= 0]))) > sum(slots):
-            return f"{sides} must be in different workers but the nodes have only {sum(slots)} slots"
+            return f"{sides} must be in different workers but the nodes have only {_counted(sum(slots), 'slot')}"
     return ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _torn_site(problem: Problem, rules: Rules) -> str:
@@ -148,7 +152,8 @@ def _torn_site(problem: Problem, rules: Rules) -> str:
             a, b = (problem.graph.ids[t] for t in pair)
             return f"{a!r} and {b!r} must share a node and must not"
         if (sides := len(np.unique(row[row >= 0]))) > problem.node_count:
-            return f"{sides} must be on different nodes but there are only {problem.node_count} nodes"
+            there = "there is only" if problem.node_count == 1 else "there are only"
+            return f"{sides} must be on different nodes but {there} {_counted(problem.node_count, 'node')}"
     count = int(rules.site.max()) + 1
     allowed = np.ones((count, problem.node_count), dtype=bool)
     np.logical_and.at(allowed, rules.site, rules.allowed)
