@@ -263,4 +263,4 @@ class TestWhichCostsApply:
         assert sound_problem(graph, cluster, None).graph.costs is DEFAULT_COSTS
         calibrated_costs.keep_costs(replace(PLANTED, origin="planted here"))
         assert sound_problem(graph, cluster, None).graph.costs.origin == "planted here"
-        assert "(planted here)" in fuse(graph, cluster, "cola-basic").notes[-1]
+        assert "(until then: planted here)" in fuse(graph, cluster, "cola-basic").notes[-1]

@@ -37,10 +37,7 @@ from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible
 
 NEXT_TO_NOTHING = 1e-3  # of the tasks' load: what streams come to where declared rates are no bytes of anything
-UNMEASURED_NOTE = (
-    "nothing is measured: streams count as next to nothing; a profile of a run says what they cost (--profile), or "
-    "--stream-cost states it"
-)
+UNMEASURED_NOTE = "nothing is measured: streams count as next to nothing; a profile of a run says what they cost"
 MOVED_NOTE = "moved to other workers to keep constraints and slots"
 
 
@@ -221,7 +218,7 @@ def _told_stream_cost(case: Case, profile: Profile | None) -> tuple[str, ...]:
         return ()
     load = float(graph.load.sum())
     if (profile is None or not profile.edges) and case.unfused <= NEXT_TO_NOTHING * load:
-        return (UNMEASURED_NOTE,)
+        return (f"{UNMEASURED_NOTE} (until then: {graph.costs.origin}); --stream-cost states another cost",)
     share = f"{100 * case.unfused / load:.3g} % of the tasks' load" if load > 0 else f"{case.unfused:.3g}"
     measured = "; first of all what the profile measured at that distance" if graph.measured else ""
     return (
