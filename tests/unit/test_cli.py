@@ -407,6 +407,24 @@ def test_run_takes_the_last_slot_when_asked_to(run: Run, monkeypatch: pytest.Mon
         decide_workers(Facts("local[2]", "4.0.0", 2, 0, ()), "routes", 45, wanted=2)
 
 
+def test_complaints_name_what_was_given_in_one_line(run: Run, tmp_path: Path) -> None:
+    topology, plan = topology_file(tmp_path), tmp_path / "plan.json"
+    assert run("place", topology, "2x4", "-o", plan).status == 0
+    assert_one_line(run("check", topology, plan), "plan.json is a plan, not a cluster")
+    assert_one_line(run("check", topology, topology), "topology.json is a topology, not a cluster")
+    assert_one_line(
+        run("check", topology, "3x-1"), "cluster '3x-1' has '3x-1', whose capacity is -1; it must be finite"
+    )
+    wrong = run("check", topology, "--format", "xml")
+    assert_one_line(wrong, "Invalid value for '--format': 'xml' is not one of 'table', 'json'")
+    helped = run("place", "--help")
+    assert "<class" not in helped.out
+    (tmp_path / "profile.json").write_text('{"penstock": 1, "seconds": 0.04, "tasks": {"a/0": {"load": 0.1}}}')
+    brief = run("place", topology, "2x4", "--profile", tmp_path / "profile.json")
+    assert brief.status == 0
+    assert brief.err.startswith("note: the profile covers 0.04 s: too short to say what a second takes")
+
+
 def test_an_overload_that_is_asked_for_is_printed_with_its_faults_by_schedulers_that_do_not_look_at_load(
     run: Run,
 ) -> None:

@@ -128,8 +128,15 @@ def test_a_reader_of_a_dataframe_may_be_named_by_tasks_that_are_not_there_yet() 
     options = JobOptions(constraints=[ps.separate_workers("lines/2", "counts/0")])
     options.require_fitting(options.constrained(flow))
     wrong = JobOptions(constraints=[ps.dedicated("line")])
-    with pytest.raises(InvalidInput, match="names unknown operator or task 'line'"):
+    with pytest.raises(InvalidInput, match="names unknown operator or task 'line'; known: lines, "):
         wrong.require_fitting(wrong.constrained(flow))
+
+
+def test_a_worker_that_is_shared_against_nodes_that_are_not_is_told_of_nodes() -> None:
+    ends = (ps.Operator("a", load=0.1), ps.Operator("b", load=0.1))
+    rules = (ps.colocate("a", "b", where="worker"), ps.separate_nodes("a", "b"))
+    with pytest.raises(Infeasible, match=r"must share a worker, so a node, and must be on different nodes"):
+        ps.place(ps.OperatorGraph("clash", ends, (ps.Stream("a", "b"),), rules), ps.Cluster.uniform([(2, 4.0)]))
 
 
 def test_tags_stand_for_the_nodes_that_have_them() -> None:
@@ -144,7 +151,9 @@ def test_tags_stand_for_the_nodes_that_have_them() -> None:
         assert plan.constraints == graph.constraints  # as they were stated, for clusters with other nodes
     elsewhere = replace(plan, assignment=dict.fromkeys(plan.assignment, ps.Slot("n2", 0)))
     assert [f for f in ps.check_plan(graph, cluster, elsewhere) if "lacks one of the tags gpu, fast" in f]
-    with pytest.raises(InvalidInput, match=r"constraint 0 \(resource\) needs tag 'gpu' and 'fast', .* tags are 'gpu'"):
+    with pytest.raises(
+        InvalidInput, match=r"of 'b' needs tag 'gpu' and 'fast', .* tags are 'gpu'; give a node the tag"
+    ):
         ps.place(graph, ps.Cluster(nodes[:2]))
 
 

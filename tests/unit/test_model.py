@@ -28,6 +28,8 @@ from penstock.testing import clusters, instances, profiles, random_cluster, rand
 NAN, INFINITE = float("nan"), float("inf")
 GRAPH = OperatorGraph("t", (Operator("a", 2), Operator("b", 3)), (Stream("a", "b", rate=2.0),))
 
+KNOWN = "known: a, b; a task is named as in a/0"
+
 
 def with_operator(**changes: object) -> OperatorGraph:
     return replace(GRAPH, operators=(replace(GRAPH.operators[0], **changes), GRAPH.operators[1]))
@@ -154,12 +156,18 @@ class TestTopologyFaults:
     @pytest.mark.parametrize(
         ("constraint", "fault"),
         [
-            (Resource("zz", ("n1",)), "constraint 0 (resource) names unknown operator or task 'zz'"),
+            (Resource("zz", ("n1",)), "constraint 0 (resource) names unknown operator or task 'zz'; " + KNOWN),
             (Resource("a", ()), "constraint 0 (resource) lists no nodes and no tags; name at least one"),
             (Together("node", ("a",)), "constraint 0 (colocate-node) lists 1 operators; it needs 2 or more"),
-            (Apart("worker", ("a", "a/9")), "constraint 0 (separate-workers) names unknown operator or task 'a/9'"),
+            (
+                Apart("worker", ("a", "a/9")),
+                "constraint 0 (separate-workers) names unknown operator or task 'a/9'; " + KNOWN,
+            ),
             (Apart("node", ("a", "a")), "constraint 0 (separate-nodes) names 'a' twice"),
-            (Dedicated("node", "a/-1"), "constraint 0 (dedicated-node) names unknown operator or task 'a/-1'"),
+            (
+                Dedicated("node", "a/-1"),
+                "constraint 0 (dedicated-node) names unknown operator or task 'a/-1'; " + KNOWN,
+            ),
             (Replicas((("a",),)), "constraint 0 (replicas) needs at least 2 groups, none of them empty"),
             (Replicas((("a",), ())), "constraint 0 (replicas) needs at least 2 groups, none of them empty"),
             (

@@ -152,6 +152,7 @@ def test_what_is_kept_has_limits_and_a_longer_window_is_refused(monkeypatch: pyt
         (-1.0, "must be above 0"),
         (float("nan"), "must be above 0"),
         ("0 s", "must be above 0"),
+        ("-5 s", "must be above 0"),
         ("60", "write a number and a unit"),
         (True, "give text such as"),
     ],

@@ -41,7 +41,7 @@ def run_command() -> int:
         sys.stderr.write(getattr(error, "user_traceback", ""))  # a user's own, in front as Python prints it
         status = _complain(str(error), error.exit_code)
     except typer.TyperException as error:
-        status = _complain(error.format_message(), 2)
+        status = _complain(error.format_message().replace("Value error, ", ""), 2)  # a word of the parser's own
     except (KeyboardInterrupt, typer.Abort):
         status = _complain("stopped", STATUS_INTERRUPTED)
     except BrokenPipeError:

@@ -57,6 +57,7 @@ TopologyNames = Annotated[
     typer.Argument(
         metavar="TOPOLOGY",
         default_factory=list,
+        show_default=False,
         help="Files, names that `penstock topologies` lists, or file.py:name; several share the cluster.",
     ),
 ]

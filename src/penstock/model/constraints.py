@@ -20,6 +20,7 @@ from typing import Literal
 
 from penstock.model.task_id import SEPARATOR, operator_of, tasks_of_operator
 
+KNOWN_MAX = 12  # names in a complaint: more is nothing that people read
 INDEX_DIGITS_MAX = 18  # far above any number of tasks, far below what `int` refuses to read
 
 
@@ -147,6 +148,13 @@ def tasks_named(name: str, tasks_of: Mapping[str, int]) -> list[str] | None:
     return [name] if shortest and int(index) < tasks_of[operator] else None
 
 
+def _known(tasks_of: Mapping[str, int]) -> str:
+    """Names that a constraint may have, as far as people read."""
+    names = list(tasks_of)
+    more = f" and {len(names) - KNOWN_MAX} more" if len(names) > KNOWN_MAX else ""
+    return f"{', '.join(names[:KNOWN_MAX])}{more}; a task is named as in {names[0] if names else 'a'}/0"
+
+
 def constraint_faults(
     constraints: Sequence[Constraint], tasks_of: Mapping[str, int], streams: Iterable[tuple[str, str]] = ()
 ) -> list[str]:
@@ -160,7 +168,11 @@ def constraint_faults(
     for position, constraint in enumerate(constraints):
         who = f"constraint {position} ({constraint.type})"
         names = names_in(constraint)
-        faults += [f"{who} names unknown operator or task {n!r}" for n in names if tasks_named(n, tasks_of) is None]
+        faults += [
+            f"{who} names unknown operator or task {n!r}; known: {_known(tasks_of)}"
+            for n in names
+            if tasks_named(n, tasks_of) is None
+        ]
         faults += [f"{who} names {n!r} twice" for n in _repeated(names)]
         match constraint:
             case Together() | Apart() if len(names) < 2:

@@ -16,14 +16,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.errors import InvalidInput
-from penstock.model.cluster import NODES_MAX, Cluster, Node
+from penstock.model.cluster import MAGNITUDE_MIN, NODES_MAX, Cluster, Node
 from penstock.model.constraints import Apart, Constraint, Dedicated, Replicas, Resource, Together
 from penstock.model.costs import DISTANCES, DistanceCost, EndCost, StreamCosts
 from penstock.model.documents import read_document
 from penstock.model.fields import Faults, Fields, as_numbers, as_texts
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
-from penstock.model.topology import OPERATORS_MAX, Operator, OperatorGraph, Placeable, Rate, Stream, graph_of
+from penstock.model.topology import (
+    MAGNITUDE_MAX,
+    OPERATORS_MAX,
+    Operator,
+    OperatorGraph,
+    Placeable,
+    Rate,
+    Stream,
+    graph_of,
+)
 
 FORMAT_VERSION = 1
 SHORTHAND = re.compile(r"\d+x[0-9.eE+-]+(,\d+x[0-9.eE+-]+)*")
@@ -86,6 +95,10 @@ def parse_cluster(text: str) -> Cluster:
         except ValueError:
             msg = f"cluster {text!r} has {part!r}; each part is COUNTxCAPACITY, such as 3x6"
             raise InvalidInput(msg) from None
+        if not MAGNITUDE_MIN <= groups[-1][1] <= MAGNITUDE_MAX:
+            limits = f"at least {MAGNITUDE_MIN:g} and at most {MAGNITUDE_MAX:g}"
+            msg = f"cluster {text!r} has {part!r}, whose capacity is {groups[-1][1]:g}; it must be finite, {limits}"
+            raise InvalidInput(msg)
     if (nodes := sum(count for count, _ in groups)) > NODES_MAX:
         msg = f"cluster {text!r} has {nodes} nodes; the limit is {NODES_MAX}"
         raise InvalidInput(msg)
@@ -206,10 +219,14 @@ def write_text(path: str | Path, text: str) -> None:
 
 def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callable[[Read], list[str]]) -> Read:
     """Read, build and judge; faults of form are raised first, because they would cause faults of meaning."""
-    faults = Faults()
-    document = read_document(path)
+    faults, document = Faults(), read_document(path)
     if kind == "constraints" and isinstance(document, list):  # there is nothing else to say in such a file
         document = {kind: document}
+    keys = document if isinstance(document, dict) else {}
+    others = [name for name, mark in _MARKS.items() if mark in keys]
+    if kind in _MARKS and others and kind not in others:
+        msg = f"{path} is a {others[0]}, not a {kind}"
+        raise InvalidInput(msg)
     fields = Fields.of(document, "", faults, _TOP_KEYS[kind])
     version = fields.values.get("penstock", FORMAT_VERSION)
     if version != FORMAT_VERSION or isinstance(version, bool):
@@ -222,6 +239,7 @@ def _read(path: Path, kind: str, build: Callable[[Fields], Read], judge: Callabl
     return value
 
 
+_MARKS = {"plan": "assignment", "cluster": "nodes", "topology": "operators", "profile": "tasks"}  # of each kind alone
 _PLAN_KEYS = (
     *("scheduler", "seed", "seconds", "cost", "inter_worker_cost", "lower_bound", "proved_optimal"),
     *("nodes_used", "max_utilisation", "rows_per_second", "notes", "faults", "assignment"),

@@ -144,11 +144,14 @@ class Problem:
         for position, constraint in enumerate(self.constraints):
             who = f"constraint {position} ({constraint.type})"
             match constraint:
-                case Resource(nodes=(), tags=tags):
+                case Resource(operator=name, nodes=(), tags=tags):
                     known = sorted({tag for node in self.cluster.nodes for tag in node.tags})
                     wanted = " and ".join(map(repr, tags))
                     there = f"their tags are {', '.join(map(repr, known))}" if known else "none of them has a tag"
-                    found.append(f"{who} needs tag {wanted}, which no node that it allows has; {there}")
+                    found.append(
+                        f"{who} of {name!r} needs tag {wanted}, which no node that it allows has; {there}; "
+                        'give a node the tag: "tags" in the cluster file, or for a job a Spark resource or attribute'
+                    )
                 case Resource(nodes=nodes):
                     found += [f"{who} names node {n!r}, which the cluster lacks" for n in nodes if n not in slots]
                 case Pin(node=name) if name not in slots:

@@ -30,7 +30,7 @@ def window_us(window: Window, what: str = "window") -> int:
             msg = f"{what} is {window:g} seconds; it must be above 0 and at most 3650 days"
             raise InvalidInput(msg)
         return max(1, round(window * 1e6))
-    if not (found := parse_duration_us(window, what)):
+    if (isinstance(window, str) and window.strip().startswith("-")) or not (found := parse_duration_us(window, what)):
         msg = f"{what} is {window!r}; it must be above 0"
         raise InvalidInput(msg)
     return found

@@ -111,10 +111,14 @@ def why_not(problem: Problem, constraints: Sequence[Constraint], stream_cost: St
 
 def _torn_block(problem: Problem, rules: Rules) -> str:
     """A block that must be apart from itself, or that is too much for one worker."""
-    for row in (*rules.worker_label, *rules.node_label):
+    for row in rules.worker_label:
         if pair := _two_labels(row, rules.block):
             a, b = (problem.graph.ids[t] for t in pair)
             return f"{a!r} and {b!r} must share a worker and must not"
+    for row in rules.node_label:
+        if pair := _two_labels(row, rules.block):
+            a, b = (problem.graph.ids[t] for t in pair)
+            return f"{a!r} and {b!r} must share a worker, so a node, and must be on different nodes"
     return _heavy_block(problem, rules)
 
 
