@@ -3,7 +3,7 @@
 Once column generation has prices, a set whose value lies further below its node's best than the gap between bound and
 best plan is in no better plan (Baldacci et al. 2008). What is left is a list of some thousand sets, over which
 subset-row cuts are found by inspection, the list is thinned again after every raise of the bound, and HiGHS finishes.
-Rejected: branching on pairs of tasks (Ryan and Foster) as the first means; each branch would pay for pricing again.
+Rejected: branching (`tree`) as the first means; each branch pays for pricing again.
 """
 
 from __future__ import annotations
