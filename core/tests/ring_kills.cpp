@@ -121,7 +121,7 @@ void kill_producer(const std::string& point, uint64_t occurrence) {
     const pid_t victim = forked([&] {
         die_at = point.c_str();
         die_after = occurrence;
-        produce(segment, 1, 400);
+        produce(segment, 1, 4'000);  // the other producer may take most of the first wraps, and this one dies at its own
     });
     const pid_t healthy = forked([&] { expect(produce(segment, 2, 100), "the consumer lives"); });
     std::vector<uint32_t> gone;

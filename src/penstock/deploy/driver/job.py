@@ -32,7 +32,7 @@ from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.region_scale import region_to_scale
 from penstock.deploy.driver.rendezvous import ControlServer, wait_in_steps
-from penstock.deploy.driver.slots import Use, uses
+from penstock.deploy.driver.slots import Use, compared_ms, uses
 from penstock.deploy.driver.stage import Action
 from penstock.deploy.driver.standstill import Standing, standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
@@ -56,6 +56,7 @@ from penstock.run.dataflow import sized
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.user_errors import with_source
 from penstock.run.engine.worker import Deployment
+from penstock.run.transport.host import boot_id
 from penstock.run.transport.links import WorkerPlace
 
 if TYPE_CHECKING:
@@ -234,7 +235,10 @@ class Job:
         per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
         placing = given.again(self.profile(), per_worker, scheduler, seed, theta)
         dataflow, others = sized(self._order.dataflow, len(self.workers)), self._others()
-        return replan(dataflow, self.workers, self.plan, placing, self._work_ms, others)
+        return replan(dataflow, self.workers, self.plan, placing, self._compared_ms(self.workers), others)
+
+    def _compared_ms(self, hellos: Sequence[Hello]) -> float | None:
+        return compared_ms(hellos, self._work_ms, boot_id())
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU microseconds, tuples and bytes of each task since the start."""
@@ -361,7 +365,7 @@ class Job:
             raise UnfitSession(faults)
         dataflow = sized(self._order.dataflow, len(hellos))
         order, others = self._order, self._others()
-        bound = bind(dataflow, hellos, order.placing, self.id, order.settings, self._work_ms, others)
+        bound = bind(dataflow, hellos, order.placing, self.id, order.settings, self._compared_ms(hellos), others)
         self._loads = bound.loads
         self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
         self.workers = tuple(hellos)

@@ -115,6 +115,14 @@ class Slots:
         return Node(name, capacity, power.memory_mb, slots=count, tags=tags, worker_capacity=thread)
 
 
+def compared_ms(hellos: Sequence[Hello], work_ms: float, own_boot_id: str) -> float | None:
+    """The driver's test of speed, where a worker is on another machine; None: all are as fast as the driver's machine.
+
+    Two tests on one busy machine differ by more than noise (once by 1.6), and plans would be made of that.
+    """
+    return None if all(hello.boot_id == own_boot_id for hello in hellos) else work_ms
+
+
 def powers(hellos: Sequence[Hello], names: Sequence[str], work_ms: float | None) -> dict[str, Power]:
     """What each node has, by what its workers say; nodes of one host share cores and memory by their workers.
 
