@@ -5,15 +5,18 @@ Streaming over the same files; functions in Python stand beside Spark's. Every f
 the last row in an existing session: planning, compiling, starting and stopping workers count. The session's start and
 the CPU time of all processes are told too. Each round measures every case once, so that other load on the machine meets
 all alike; figures are medians of the rounds. Answers are compared first, on fewer events, which also warms Spark up.
+Placements are measured in rounds of their own, each beginning with another one: what runs right after Structured
+Streaming pays for what that leaves behind in the JVM.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +27,18 @@ from penstock.flow.io import Source
 from penstock_lab.bench.contract import Bench, Progress, Row, Scope
 from penstock_lab.bench.process_tree import tree_cpu_seconds
 from penstock_lab.bench.queries.answers import Answers
-from penstock_lab.bench.queries.rows import ALONE, EVEN, PLACED, Found, Key, form_rows, notes, placed_row, query_row
+from penstock_lab.bench.queries.rows import (
+    ALONE,
+    CHOSEN,
+    EVEN,
+    PLACED,
+    Found,
+    Key,
+    form_rows,
+    notes,
+    placed_row,
+    query_row,
+)
 from penstock_lab.bench.queries.spark import PYTHON, SETTINGS, STREAMING, Spark, discard, missing_python
 from penstock_lab.bench.queries.tables import by_form, by_placement, by_query
 from penstock_lab.nexmark.events import Events
@@ -38,6 +52,7 @@ EVENTS, EVENTS_QUICK = 1_000_000, 100_000
 EVENTS_COMPARED, COMPARED_PER_SECOND = 100_000, 1_000  # slower than the rest, so that many windows close
 WORKERS, WORKERS_MAX = 2, 64
 ROUNDS, ROUNDS_QUICK = 3, 1
+PLACED_ROUNDS, PLACED_ROUNDS_QUICK = 9, 3  # runs of half a second, whose ratios are to be told to 10 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,11 @@ class Case:
     engine: str  # files, DataFrame, streaming, batch, or one of Spark's Python forms
     form: str  # which of our forms, or of those that stand beside it
     run: Callable[[], object]
+
+    @property
+    def key(self) -> Key:
+        """Where its figures are kept."""
+        return self.query, self.engine, self.form
 
 
 def main(
@@ -125,21 +145,30 @@ def _measured(
         answers |= small.compare(name, missing)
     spark = Spark(session, folder / "all")
     cases = [case for name in names for case in _cases(spark, name, workers, missing)]
-    seconds: dict[Key, list[float]] = {(case.query, case.engine, case.form): [] for case in cases}
+    seconds: dict[Key, list[float]] = {case.key: [] for case in cases}
     cpu: dict[Key, list[float]] = {key: [] for key in seconds}
-    for at in range(rounds):
-        for number, case in enumerate(cases):
-            progress(
-                f"round {at + 1} of {rounds}, {number + 1} of {len(cases)}: {case.query} {case.engine} {case.form}"
-            )
-            key = case.query, case.engine, case.form
-            if answers.get(key, "").startswith("failed"):
+    placed = [_placed_cases(spark, name, workers) for name in names if name in PLACED]
+    for case in chain.from_iterable(placed):
+        seconds[case.key], cpu[case.key] = [], []
+
+    def measure(at: int, of: int, chosen: Sequence[Case]) -> None:
+        for number, case in enumerate(chosen):
+            progress(f"round {at + 1} of {of}, {number + 1} of {len(chosen)}: {case.query} {case.engine} {case.form}")
+            if answers.get(case.key, "").startswith("failed"):
                 continue
             began, used = time.monotonic(), tree_cpu_seconds()
             case.run()
-            seconds[key].append(time.monotonic() - began)
+            seconds[case.key].append(time.monotonic() - began)
             if used is not None and (now := tree_cpu_seconds()) is not None:
-                cpu[key].append(now - used)
+                cpu[case.key].append(now - used)
+
+    for at in range(rounds):
+        measure(at, rounds, cases)
+    turns = PLACED_ROUNDS if rounds == ROUNDS else PLACED_ROUNDS_QUICK
+    for each in placed:
+        for at in range(turns):
+            first = at % len(each)
+            measure(at, turns, [*each[first:], *each[:first]])
     return Found(seconds, cpu, answers, missing, _whole_answers(Answers(spark, workers), names, folder, progress))
 
 
@@ -161,10 +190,6 @@ def _cases(spark: Spark, name: str, workers: int, missing: dict[str, str]) -> li
     cases = []
     for form in query.forms:
         cases.append(Case(name, "files", form, partial(run_ours, spark, name, form, workers, from_files)))
-        if name in PLACED and form == next(iter(query.forms)):
-            even = partial(run_ours, spark, name, form, workers, from_files, scheduler="even")
-            cases.append(Case(name, EVEN, form, even))
-            cases.append(Case(name, ALONE, form, partial(run_ours, spark, name, form, 1, from_files)))
         cases.append(Case(name, "DataFrame", form, partial(run_ours, spark, name, form, workers, from_frame)))
     cases.append(Case(name, "batch", "SQL", lambda: discard(spark.batch(name))))
     if name in STREAMING:
@@ -173,6 +198,17 @@ def _cases(spark: Spark, name: str, workers: int, missing: dict[str, str]) -> li
         if engine not in missing:
             cases.append(Case(name, engine, form, partial(_run_python, spark, function)))
     return cases
+
+
+def _placed_cases(spark: Spark, name: str, workers: int) -> list[Case]:
+    """The query as the default scheduler places it, as `even` does, and in one worker."""
+    form = next(iter(QUERIES[name].forms))
+    run = partial(run_ours, spark, name, form)
+    return [
+        Case(name, CHOSEN, form, partial(run, workers, from_files)),
+        Case(name, EVEN, form, partial(run, workers, from_files, scheduler="even")),
+        Case(name, ALONE, form, partial(run, 1, from_files)),
+    ]
 
 
 SourceOf = Callable[[Spark, int, str], Source]

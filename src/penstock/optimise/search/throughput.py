@@ -13,7 +13,7 @@ pressure and bytes, whose weight would have to know how fast the job could be.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,8 +32,10 @@ from penstock.optimise.workers import split_by_kway
 
 SEATS_MAX = 4_096  # of all nodes together that starts are made for
 STARTS_IMPROVED = 6
+STARTS_UNMEASURED = 2  # of guessed loads: more search costs a short job more time than it can save
 TRIES_MAX = 30_000  # moves and swaps looked at, for all starts
 PASSES_MAX = 30
+PRICES_BYTES_MAX = 32 << 20  # of plans whose price is remembered
 NEAR_MAX = 24  # workers that a task is tried on where there are more
 
 Plan = tuple[Ints, Ints]  # node and worker of each task
@@ -48,6 +50,7 @@ class _Search:
     pricing: Pricing
     places: list[tuple[int, int]]  # every worker that starts use: node and number
     deadline: Deadline
+    prices: dict[bytes, Price] = field(default_factory=dict)  # searches from several starts meet the same plans
 
     def holds(self, plan: Plan) -> bool:
         """Whether every limit and every rule is kept."""
@@ -60,7 +63,13 @@ class _Search:
         )
 
     def price(self, plan: Plan) -> Price:
-        return self.pricing.price(*plan)
+        key = plan[0].tobytes() + plan[1].tobytes()
+        known = self.prices.get(key)
+        if known is None:
+            known = self.pricing.price(*plan)
+            if len(key) * len(self.prices) < PRICES_BYTES_MAX:
+                self.prices[key] = known
+        return known
 
 
 def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placement:
@@ -83,7 +92,8 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
     ranked = sorted(priced.values(), key=search.price)
     best = ranked[0]
     tries = TRIES_MAX // STARTS_IMPROVED
-    for number, plan in enumerate(ranked[:STARTS_IMPROVED]):
+    starts = STARTS_UNMEASURED if search.pricing.declared else STARTS_IMPROVED
+    for number, plan in enumerate(ranked[:starts]):
         better = _improved(search, plan, options.seed + number, tries)
         if search.price(better) < search.price(best):
             best = better
