@@ -25,16 +25,29 @@ ALLOWED = {
     "model": set(),
     "run": {"model", "extensions", "_core"},
     "flow": {"model", "run"},
+    "checkpoint": {"run"},
     "apps": {"model", "flow", "jobs"},
     "optimise": {"model", "extensions", "_core"},
     "observe": {"model"},
     "imports": {"model"},
     "testing": {"model", "run", "optimise"},
-    "deploy": {"model", "flow", "run", "optimise", "imports"},
+    "deploy": {"model", "flow", "run", "optimise", "imports", "checkpoint"},
     "jobs": {"model", "flow", "optimise", "deploy"},
-    "cli": {"model", "apps", "optimise", "observe", "imports", "deploy", "run", "extensions"},
+    "cli": {"model", "apps", "optimise", "observe", "imports", "deploy", "run", "extensions", "checkpoint"},
     # The laboratory is one room for the product: it may see everything of it, and nothing of it sees the laboratory.
-    "penstock_lab": {"model", "apps", "flow", "run", "optimise", "observe", "deploy", "jobs", "cli", "_core"},
+    "penstock_lab": {
+        "model",
+        "apps",
+        "flow",
+        "run",
+        "optimise",
+        "observe",
+        "deploy",
+        "jobs",
+        "cli",
+        "checkpoint",
+        "_core",
+    },
 }
 # Inside the laboratory.
 ALLOWED_IN_LAB = {

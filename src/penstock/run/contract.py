@@ -10,12 +10,15 @@ State is an object that can be taken, moved and put, because tasks will move bet
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import InvalidInput
 from penstock.model.task_id import TaskId
 
 MAIN = "out"  # the output that every operator has
@@ -28,6 +31,7 @@ ERRORS = "errors"  # rows whose function raised, where `on_error="quarantine"`
 END_OF_TIME_US = (1 << 62) - 1  # the watermark of a stream that has ended
 BEFORE_TIME_US = -(1 << 62)
 IDLE_US = 1 << 62  # in place of a watermark: nothing comes here for now, so time need not wait for this output
+SETTING_EPOCH = "epoch"  # the number of the epoch that rows belong to first; missing: the job has no checkpoints
 BATCH_BYTES_MAX = 16 << 20  # batches are joined, gathered and cut towards no more than this; a single row may be larger
 
 
@@ -67,6 +71,18 @@ class Outputs(Protocol):
 
     def arrived(self, rows: int) -> None:
         """Say that so many rows have reached the end of their way, at a sink inside the task; latency is metered."""
+
+
+class Staged(NamedTuple):
+    """A file that a sink has finished and that nobody sees before its epoch is committed."""
+
+    sink: str
+    path: str  # where it lies, as the driver can open it
+    rows: int
+    size: int  # bytes
+
+
+Owns = Callable[[pa.RecordBatch, Sequence[str]], "npt.NDArray[np.bool_]"]  # rows, key columns -> which are this task's
 
 
 class Task(ABC):
@@ -111,6 +127,22 @@ class Task(ABC):
 
     def put_state(self, state: Mapping[str, bytes]) -> None:  # noqa: B027 - nothing to do is a fine default
         """Continue from what `take_state` gave."""
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue from what all tasks of this operator gave when they were others in number.
+
+        Keyed state goes by `owns`, which says which rows have keys of this task. A task without state takes nothing.
+        """
+        if any(states):
+            msg = (
+                f"operator {self.context.operator!r} has state that cannot be shared out to other tasks; "
+                f"restore it with {len(states)} tasks"
+            )
+            raise InvalidInput(msg)
+
+    def stage(self, epoch: int) -> Sequence[Staged]:
+        """An epoch ends here: finish what has been written since the last one; what its commit is to publish."""
+        return ()
 
 
 class Polled(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.run.engine.worker import Deployment
+from penstock.run.engine.worker import Checkpoint, Deployment
 from penstock.run.engine.worker_share import RunSettings
 from penstock.run.transport.links import WorkerPlace
 
@@ -111,6 +111,7 @@ def encode_deployment(deployment: Deployment) -> dict[str, object]:
         "workers": [asdict(place) for place in deployment.workers],
         "worker_of": dict(deployment.worker_of),
         "settings": asdict(deployment.settings),
+        "checkpoint": None if deployment.checkpoint is None else asdict(deployment.checkpoint),
     }
 
 
@@ -121,6 +122,7 @@ def decode_deployment(value: Mapping[str, Any]) -> Deployment:
         tuple(WorkerPlace(**place) for place in value["workers"]),
         value["worker_of"],
         RunSettings(**value["settings"]),
+        None if (checkpoint := value.get("checkpoint")) is None else Checkpoint(**checkpoint),
     )
 
 

@@ -56,6 +56,16 @@ NEVER_US = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where the epochs of one attempt at a job go, and what it continues from."""
+
+    root: str  # a path or URI that every worker reaches
+    attempt: int
+    first: int  # number of the first epoch of this attempt
+    restore: int | None = None  # the committed epoch from which it continues
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """The bound plan: which worker runs which task, and where the workers are."""
 
@@ -63,6 +73,7 @@ class Deployment:
     workers: tuple[WorkerPlace, ...]
     worker_of: Mapping[str, int]
     settings: RunSettings = field(default_factory=RunSettings)
+    checkpoint: Checkpoint | None = None
 
 
 class Worker:

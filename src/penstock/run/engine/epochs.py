@@ -1,0 +1,48 @@
+"""Epochs as a worker sees them: what it hands over when a marker has passed its tasks, and what it continues from.
+
+A marker cuts the stream of every edge at one point. A task that has met it on all open inputs is saved there, and
+passes it on in the same step. When all tasks of a worker are saved or had finished before,
+the worker hands the epoch over, and goes on. Writing is not the loop's business.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.run.contract import Staged
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """One task at a marker, or a task that had finished before."""
+
+    task: str
+    finished: bool
+    state: Mapping[str, bytes]  # named byte strings, Arrow IPC or JSON; "engine" is the engine's own part
+    staged: tuple[Staged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the tasks of one operator gave at the marker from which a job continues, in the order of their indexes."""
+
+    finished: Sequence[bool]
+    states: Sequence[Mapping[str, bytes]]
+
+
+class Epochs(Protocol):
+    """Where a worker's epochs go; real or simulated."""
+
+    first: int  # the number of the first epoch that is still to come
+
+    def restored(self, operator: str) -> Restored | None:
+        """What the operator's tasks continue from; None: from the beginning."""
+
+    def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
+        """All tasks of the worker are past this marker; must not wait."""
+
+    def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
+        """All tasks of the worker have finished: their part of every epoch from now on; waits until it is kept."""
