@@ -1,9 +1,9 @@
 """Epochs as a worker sees them: what it hands over when a marker has passed its tasks, and what it continues from.
 
 A marker cuts the stream of every edge at one point. A task that has met it on all open inputs is saved there, and
-passes it on in the same step. When all tasks of a worker are saved or had finished before,
+passes it on in the same step (`run/machine/alignment.py`). When all tasks of a worker are saved or had finished before,
 the worker hands the epoch over, and goes on. Writing is not the loop's business.
-
+Decision: docs/decisions/0043-epochs.md.
 """
 
 from __future__ import annotations
@@ -46,3 +46,17 @@ class Epochs(Protocol):
 
     def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
         """All tasks of the worker have finished: their part of every epoch from now on; waits until it is kept."""
+
+
+_COMMAND = "epoch "
+
+
+def epoch_command(epoch: int) -> str:
+    """The driver's word by which an epoch begins."""
+    return f"{_COMMAND}{epoch}"
+
+
+def asked_epoch(command: str) -> int | None:
+    """The epoch that a command begins, if it is such a command."""
+    number = command.removeprefix(_COMMAND)
+    return int(number) if number != command and number.isascii() and number.isdigit() else None

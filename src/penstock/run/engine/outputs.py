@@ -68,7 +68,7 @@ class OutStream:
 class TaskOutputs:
     """What a task emits, routed while it runs."""
 
-    __slots__ = ("_carrier", "_streams", "_task", "emitted", "late", "origin_ns", "quarantined")
+    __slots__ = ("_carrier", "_idle", "_streams", "_task", "_told_us", "emitted", "late", "origin_ns", "quarantined")
 
     def __init__(self, carrier: Carrier, task: int, streams: Mapping[str, Sequence[OutStream]]) -> None:
         self._carrier, self._task, self._streams = carrier, task, streams
@@ -76,6 +76,8 @@ class TaskOutputs:
         self.emitted = 0  # rows of the main output since the meters last asked
         self.quarantined = 0  # rows whose function raised, whether a stream reads them or not
         self.late = 0  # rows that came too late or had no time, whether a stream reads them or not
+        self._told_us = BEFORE_TIME_US  # the last watermark
+        self._idle = False  # told behind it
 
     def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
         """Route a batch to every reader of this output."""
@@ -114,9 +116,24 @@ class TaskOutputs:
 
     def watermark(self, time_us: int) -> None:
         """Pass event time on to every reader of the main output."""
+        if time_us == IDLE_US:
+            self._idle = True
+        else:
+            self._told_us, self._idle = time_us, False
         for stream in self._streams.get(MAIN, ()):
             for edge in stream.edges:
                 self._carrier.push_watermark(edge, time_us)
+
+    def told(self) -> tuple[int, bool]:
+        """The last watermark, and whether the outputs were told behind it that they are idle."""
+        return self._told_us, self._idle
+
+    def tell_again(self, time_us: int, is_idle: bool) -> None:
+        """Continue from what `told` said: readers are told anew."""
+        if time_us != BEFORE_TIME_US:
+            self.watermark(time_us)
+        if is_idle:
+            TaskOutputs.watermark(self, IDLE_US)
 
     @property
     def promised_us(self) -> int | None:
@@ -171,7 +188,7 @@ class SourceOutputs(TaskOutputs):
     passed on by every task behind it). The first row afterwards says that time has to wait again, before it is sent.
     """
 
-    __slots__ = ("_came", "_idle_us", "_latest_us", "_quiet_since_us", "_told_us", "is_idle")
+    __slots__ = ("_came", "_idle_us", "_latest_us", "_quiet_since_us", "is_idle")
 
     def __init__(
         self, carrier: Carrier, task: int, streams: Mapping[str, Sequence[OutStream]], idle_us: int | None
@@ -180,7 +197,6 @@ class SourceOutputs(TaskOutputs):
         self._idle_us = idle_us
         self._quiet_since_us: int | None = None
         self._came = False  # since the last poll
-        self._told_us = BEFORE_TIME_US
         self._latest_us: int | None = None  # told before the end of time
         self.is_idle = False
 
@@ -193,10 +209,14 @@ class SourceOutputs(TaskOutputs):
         super().emit(batch, output)
 
     def watermark(self, time_us: int) -> None:
-        """Pass event time on, and remember it for when the source wakes."""
-        self._told_us = time_us
+        """Pass event time on; it is told again when the source wakes."""
         self._latest_us = time_us if time_us < END_OF_TIME_US else self._latest_us
         super().watermark(time_us)
+
+    def tell_again(self, time_us: int, is_idle: bool) -> None:
+        """As before the end; what was idle is idle until rows come."""
+        super().tell_again(time_us, is_idle)
+        self.is_idle = is_idle
 
     @property
     def promised_us(self) -> int | None:

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.run.columns import kernels
+from penstock.run.contract import Owns
 from penstock.run.dataflow import Grouping
 from penstock.run.transport.wire import Routed as RoutedImages
-from penstock.run.transport.wire import route_by_key, route_by_target
+from penstock.run.transport.wire import parts_of, route_by_key, route_by_target
 
 Routed = list[tuple[int, pa.RecordBatch]]
 
@@ -146,6 +147,17 @@ class Router:
             chosen[key] = target = a if self._sent[a] <= self._sent[b] else b
             self._sent[target] += rows_of_key[key]
         return chosen[key_of_row]
+
+
+def owner(index: int, tasks: int) -> Owns:
+    """Which rows grouping by fields routes to task `index` of `tasks`."""
+
+    def owns(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+        hashes = kernels.hash_rows(batch, columns)
+        mine: npt.NDArray[np.bool_] = parts_of(hashes, tasks) == index
+        return mine
+
+    return owns
 
 
 def _two_choices(hashes: npt.NDArray[np.uint64], parts: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock._core import PreparedImage
 from penstock.errors import InternalError
 from penstock.model.task_id import TaskId, operator_of
-from penstock.run.contract import IDLE_US, Interrupted, SourceTask, Task, TaskContext
+from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staged, Task, TaskContext
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.clock import origin_ns
 from penstock.run.engine.faults import Cancelled, TaskFault
@@ -207,9 +207,7 @@ class TaskRunner:
         held = self._machine.holds(edge)
         self._machine.emitted_watermark(edge, time_us)
         if self._edges[edge].target is None and not held:
-            self._meters.sending(edge)
-            self._links.send_mark(Kind.WATERMARK, self._numbers[edge], time_us)
-            self._meters.rest()
+            self._send_mark(Kind.WATERMARK, edge, time_us)
 
     def arrived(self, task: int, origin_ns: int, rows: int) -> None:
         """Meter the latency of rows that have reached a sink."""
@@ -342,10 +340,53 @@ class TaskRunner:
                 raise InternalError(msg)
         for edge in self._outbound[t]:
             if not self._machine.holds(edge):
-                self._meters.sending(edge)
-                self._links.send_mark(Kind.END, self._numbers[edge])
-                self._meters.rest()
+                self._send_mark(Kind.END, edge)
         self._machine.finished(t)
+
+    # -- markers -----------------------------------------------------------------------------------------------------
+
+    def state_of(self, t: int) -> dict[str, bytes]:
+        """What a task knows."""
+        with self._charged(t):
+            return self.tasks[t].take_state()
+
+    def staged(self, t: int, epoch: int) -> tuple[Staged, ...]:
+        """The files that a task's sinks have finished with this epoch."""
+        with self._charged(t):
+            return tuple(self.tasks[t].stage(epoch))
+
+    def pass_marker(self, t: int, epoch: int) -> None:
+        """Send the marker to tasks of other workers, behind everything that was emitted."""
+        for edge in self._outbound[t]:
+            if (held := self._machine.flushed(edge)) is not None:
+                self.send_held(held)
+            self._send_mark(Kind.EPOCH, edge, epoch)
+
+    def put_back(self, t: int, states: Sequence[Mapping[str, bytes]], owns: Owns | None) -> None:
+        """Let a task continue from its own state, or from those of all tasks of an operator of others in number."""
+        with self._charged(t):
+            if owns is None:
+                self.tasks[t].put_state(states[0])
+            else:
+                self.tasks[t].put_states(states, owns)
+        self._machine.wants_wake(t, self.tasks[t].wake_at())
+
+    def tell_again(self, t: int, time_us: int, is_idle: bool) -> None:
+        """Tell a task's outputs how far event time has come: they may be others than before."""
+        self.outputs[t].tell_again(time_us, is_idle)
+
+    def end_again(self, t: int) -> None:
+        """End the outputs of a task that had finished: its rows have come, and their end has not."""
+        if self._share.layout.tasks[t].is_source:
+            self.pace.polled(t, 0, None)
+        for edge in self._outbound[t]:
+            self._send_mark(Kind.END, edge)
+        self._machine.finished(t)
+
+    def _send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
+        self._meters.sending(edge)
+        self._links.send_mark(kind, self._numbers[edge], value)
+        self._meters.rest()
 
     def stop_sources(self) -> None:
         """Let every source end with its next poll, and poll it soon."""

@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 
 from penstock.errors import InternalError
 from penstock.model.task_id import operator_of
+from penstock.run.contract import SETTING_EPOCH
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.clock import steady_clock
 from penstock.run.engine.control import Control
+from penstock.run.engine.epochs import Epochs, asked_epoch
 from penstock.run.engine.faults import Cancelled, TaskFault
 from penstock.run.engine.meters import CALL, Clocks, Meters, Unmetered, balance_rows
 from penstock.run.engine.outputs import Packet
 from penstock.run.engine.pace import pace_of
 from penstock.run.engine.promptness import prompt_thread
+from penstock.run.engine.snapshots import Snapshots
 from penstock.run.engine.task_runner import BuiltTasks, TaskRunner
 from penstock.run.engine.worker_links import WorkerLinks, real_links
 from penstock.run.engine.worker_share import RunSettings, share_of
@@ -36,10 +39,12 @@ from penstock.run.machine.instructions import (
     Poll,
     Run,
     Send,
+    Snapshot,
     Wait,
     Wake,
 )
 from penstock.run.machine.machine import Machine
+from penstock.run.operators.convert import owned
 from penstock.run.region.membership import asked_scale
 from penstock.run.region.slices import unpacked_mark
 from penstock.run.region.tasks import splitters_in
@@ -90,6 +95,7 @@ class Worker:
         links: WorkerLinks | None = None,
         clock: Callable[[], int] | None = None,
         work_clocks: Clocks | None = None,
+        epochs: Epochs | None = None,
     ) -> None:
         self._deployment, self._control, self._me = deployment, control, me
         self._settings, node = deployment.settings, deployment.workers[me].node
@@ -110,6 +116,10 @@ class Worker:
             dataflow, share, built, self.machine, self._links, self.meters, self._pace, self._now_us
         )
         self._task_settings = dict(task_settings or {})
+        self._snapshots: Snapshots | None = None
+        if epochs is not None:
+            self._task_settings[SETTING_EPOCH] = epochs.first
+            self._snapshots = Snapshots(epochs, dataflow, share, self.machine, self._runner)
         self._look_at_us = 0
         self._report_at_us = 0
         self._pace_at_us = 0 if self._pace.speaks and control is not None else NEVER_US
@@ -123,6 +133,8 @@ class Worker:
                 self._links.open(listener, self._deployment.workers, key, self._listen)
                 self.open()
                 self._loop()
+                if self._snapshots is not None:
+                    self._snapshots.ended()
                 self._tell_pace()  # that its sources have ended, because other workers wait for them
                 self._report(self._now_us())
                 self._links.say_goodbye(self._listen)
@@ -134,6 +146,8 @@ class Worker:
         """Open the tasks; steps may follow."""
         self.meters.start(self._now_us())
         self._runner.open(self._settings.rows_max, self._task_settings)
+        if self._snapshots is not None:
+            self._snapshots.restore()
         self._report_at_us = self.meters.started_us + int(self._settings.interval_s * 1e6)
 
     def close(self) -> None:
@@ -186,6 +200,10 @@ class Worker:
                 self._runner.wake(t, now_us)
             case Finish(task=t):
                 self._runner.finish(t)
+                if self._snapshots is not None:
+                    self._snapshots.finished(t)
+            case Snapshot(task=t, epoch=epoch) if self._snapshots is not None:
+                self._snapshots.take(t, epoch)
             case Send():
                 self._runner.send_held(instruction)
 
@@ -234,6 +252,8 @@ class Worker:
         match frame.kind:
             case Kind.DATA:
                 batch = unpack_batch(frame, self._schemas[edge])
+                if machine.waits_aside(edge):  # it may be long: its ring's memory is wanted by the marker it waits for
+                    batch = owned(batch)
                 if straight and machine.passes(edge, frame.rows):
                     machine.passed_in(edge, frame.size)
                     self._runner.straight(edge, batch, frame.rows, frame.value)
@@ -248,6 +268,9 @@ class Worker:
                 machine.credit(edge, frame.value)
             case Kind.SLICE:
                 machine.received_slice(edge, *unpacked_mark(frame.value))
+            case Kind.EPOCH:
+                self.machine.received_epoch(edge, frame.value)
+                self._epoch_has_begun()
 
     def _listen(self) -> None:
         """Carry out the driver's commands, if there are any."""
@@ -263,10 +286,22 @@ class Worker:
             for splitter in splitters_in(self._runner.tasks):
                 splitter.scale(*scale)
             return
+        if (epoch := asked_epoch(command)) is not None:
+            self.begin_epoch(epoch)
+            return
         if command != "stop":
-            msg = f"worker {self._me} was told {command!r}; it knows stop, cancel and scale; please report this"
+            msg = f"worker {self._me} was told {command!r}; it knows stop, cancel, scale and epoch; please report this"
             raise InternalError(msg)
         self._runner.stop_sources()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The driver begins an epoch; the worker may have heard of it by a marker."""
+        self.machine.begin_epoch(epoch)
+        self._epoch_has_begun()
+
+    def _epoch_has_begun(self) -> None:
+        if self._snapshots is not None:
+            self._snapshots.hand_over()
 
     # -- what others are told ----------------------------------------------------------------------------------------
 

@@ -9,11 +9,24 @@ older than the task's time by then are late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, IDLE_US
 from penstock.run.machine.instructions import Advance, Idle
 from penstock.run.machine.state import TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """Where event time stands for one task."""
+
+    watermark_us: int
+    told_us: int
+    marks: Mapping[int, int]  # watermarks of its inputs, by edge
+    idle: Sequence[int] = ()  # inputs that are idle
+    is_idle: bool = False
+    told_idle: bool = False
 
 
 class EdgeTimes:
@@ -64,6 +77,21 @@ class EdgeTimes:
         if quiet:
             self.settle(task)
         return bool(quiet)
+
+    def saved(self, task: TaskState) -> TaskTimes:
+        """What there is to know of a task's time."""
+        marks = {e: self._marks[e] for e in task.inputs if self._marks[e] != BEFORE_TIME_US}
+        idle = [e for e in task.inputs if e in self._idle]
+        return TaskTimes(task.watermark_us, task.told_us, marks, idle, task.is_idle, task.told_idle)
+
+    def restore(self, task: TaskState, times: TaskTimes) -> None:
+        """Go on from there. An edge that had ended ends again by itself: its sender was saved as finished."""
+        for edge, mark_us in times.marks.items():
+            self._marks[edge] = mark_us
+        self._idle.update(times.idle)
+        task.watermark_us, task.told_us = times.watermark_us, times.told_us
+        task.latest_us = times.watermark_us if times.watermark_us < END_OF_TIME_US else task.latest_us
+        task.is_idle, task.told_idle = times.is_idle, times.told_idle
 
     def settle(self, task: TaskState) -> None:
         """Bring the task's time up to that of its inputs."""

@@ -96,6 +96,14 @@ class Finish:
 
 
 @dataclass(slots=True)
+class Snapshot:
+    """Save a task and send the marker on all its outputs, in one step; `Machine.snapshotted` when that is done."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(slots=True)
 class Wait:
     """Nothing can run until an event comes, or until this time."""
 
@@ -127,4 +135,4 @@ class Grant:
     size: int  # bytes
 
 
-Instruction = Run | Poll | Advance | Idle | Wake | Finish | Send | Grant | Wait | Done
+Instruction = Run | Poll | Advance | Idle | Wake | Finish | Send | Grant | Snapshot | Wait | Done

@@ -128,9 +128,15 @@ class Linger:
         """The batches of one edge whose time to be sent has come."""
         for edge, held in self.held.items():
             if held.send_at_us <= now_us:
-                del self.held[edge]
-                return Send(edge, tuple(held.payloads), held.size, held.watermark_us, held.ended, held.idle)
+                return self.flush(edge)
         return None
+
+    def flush(self, edge: int) -> Send | None:
+        """What is held on an edge, to be sent before a marker: what comes later must not join it."""
+        held = self.held.pop(edge, None)
+        if held is None:
+            return None
+        return Send(edge, tuple(held.payloads), held.size, held.watermark_us, held.ended, held.idle)
 
     def earliest_send(self) -> int | None:
         """When the first of what is held is to be sent."""

@@ -5,9 +5,10 @@ Payloads are opaque, edges and tasks are numbers, time is given. `run/engine/wor
 simulation runs the same worker over links and a clock of its own (`tests/unit/test_simulated_workers.py`).
 
 Parts: `credit` (windows, and what goes back), `linger` (what is held, until when), `ready` (which task is next),
-`inboxes` (what waits for tasks), `edge_times` (event time), `alarms` (times that tasks asked for). Credits return
-whatever the receiver's own outputs do, and the topology has no cycles, so the last task can run. Workers may therefore
-send in circles (`test_two_workers_that_send_to_each_other_in_a_circle_do_not_deadlock`).
+`inboxes` (what waits for tasks), `edge_times` (event time), `alarms` (times that tasks asked for), `alignment`
+(markers, and what waits behind them). Credits return whatever the receiver's own outputs do, and the topology has no
+cycles, so the last task can run. Workers may therefore send in circles
+(`test_two_workers_that_send_to_each_other_in_a_circle_do_not_deadlock`).
 Rejected: one queue per worker pair, which a single blocked task clogs. Decision: docs/decisions/0032-machine.md.
 """
 
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 from penstock.run.contract import BEFORE_TIME_US
 from penstock.run.machine.alarms import Alarms
+from penstock.run.machine.alignment import Alignment
 from penstock.run.machine.credit import Credit
-from penstock.run.machine.edge_times import EdgeTimes, has_news, take_news
+from penstock.run.machine.edge_times import EdgeTimes, TaskTimes, has_news, take_news
 from penstock.run.machine.inboxes import Inboxes
 from penstock.run.machine.instructions import (
     Done,
@@ -24,7 +26,9 @@ from penstock.run.machine.instructions import (
     Instruction,
     Poll,
     Run,
+    Send,
     SlicePayload,
+    Snapshot,
     Wait,
     Wake,
     WorkerLayout,
@@ -41,7 +45,8 @@ class Machine:
         self.layout = layout
         self._edges = layout.edges
         self._targets = [edge.target for edge in layout.edges]
-        self._direct = direct_targets(layout)
+        self._straight = direct_targets(layout)
+        self._direct = list(self._straight)  # of these, where nothing waits behind a marker
         self._moment = Moment()
         self._tasks = tasks_of(layout)
         self._times = EdgeTimes(len(layout.edges))
@@ -49,6 +54,8 @@ class Machine:
         self._alarms = Alarms(self._tasks)
         self._credit = Credit(layout.edges, self._tasks, self._ready, self._moment)
         self._linger = Linger(layout, self._tasks, self._ready, self._alarms, self._moment)
+        self._alignment = Alignment(layout, self._tasks)
+        self._aside = self._alignment.aside  # looked at for nearly every event; mostly empty
         self._inboxes = Inboxes(layout, self._tasks, self._ready, self._credit, self._linger, self._times)
         self._deliver = self._inboxes.deliver  # called for nearly every event
         self._unfinished = len(self._tasks)
@@ -63,23 +70,41 @@ class Machine:
 
     def received(self, edge: int, payload: object, size: int, rows: int) -> None:
         """A batch has come in on an edge that starts on another worker; a slice's batch waits for the slice's mark."""
-        if self._edges[edge].slice_bytes_min:
+        if self._aside and edge in self._aside:
+            self._alignment.wait(edge, lambda: self.received(edge, payload, size, rows), size)
+        elif self._edges[edge].slice_bytes_min:
             self._inboxes.slices.part(edge, payload, size, rows)
         else:
             self._deliver(edge, payload, size, rows)
 
     def received_slice(self, edge: int, sequence: int, parts: int) -> None:
         """A mark has come in: the batches before it are a slice."""
+        if self._aside and edge in self._aside:
+            self._alignment.wait(edge, lambda: self.received_slice(edge, sequence, parts))
+            return
         self._inboxes.deliver_slice(self._inboxes.slices.whole(edge, sequence, parts))
 
     def received_watermark(self, edge: int, time_us: int) -> None:
         """A watermark has come in on an edge that starts on another worker."""
-        self._deliver(edge, MARK, 0, time_us)
+        self._mark(edge, time_us)
 
     def received_end(self, edge: int) -> None:
         """The sender of an edge has finished."""
-        self._inboxes.slices.ended(edge)
-        self._deliver(edge, END, 0, 0)
+        self._end(edge)
+
+    def received_epoch(self, edge: int, epoch: int) -> None:
+        """A marker has come in; where it is the first one that this worker hears of, the epoch begins here."""
+        self.begin_epoch(epoch)
+        if epoch != self._alignment.epoch:
+            msg = f"edge {edge} brought the marker of epoch {epoch} in epoch {self._alignment.epoch}"
+            raise ValueError(msg)
+        self._direct[edge] = None
+        self._settle(self._alignment.met(edge))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The driver, or a marker, says that an epoch begins: every source of this worker is to be saved."""
+        for t in self._alignment.begin(epoch):
+            self._ready.consider(t)
 
     def credit(self, edge: int, size: int) -> None:
         """The receiver of an outbound edge has taken bytes."""
@@ -89,14 +114,21 @@ class Machine:
         """A task has produced a batch for one of its output edges; local ones are delivered here and now."""
         self._credit.draw(edge, size)
         if self._targets[edge] is not None:
-            self._deliver(edge, payload, size, rows)
+            if self._aside and edge in self._aside:
+                self._alignment.wait(edge, lambda: self._deliver(edge, payload, size, rows), size)
+            else:
+                self._deliver(edge, payload, size, rows)
 
     def emitted_slice(self, edge: int, payload: SlicePayload, size: int, rows: int) -> int:
         """A task has produced a slice for one of its output edges; what its window counts it for."""
         counted = max(size, self._edges[edge].slice_bytes_min)
         self._credit.draw(edge, counted)
         if self._targets[edge] is not None:
-            self._inboxes.deliver_slice((edge, payload, counted, rows))
+            if self._aside and edge in self._aside:
+                entry = (edge, payload, counted, rows)
+                self._alignment.wait(edge, lambda: self._inboxes.deliver_slice(entry), counted)
+            else:
+                self._inboxes.deliver_slice((edge, payload, counted, rows))
         return counted
 
     def passes(self, edge: int, rows: int) -> bool:
@@ -160,7 +192,7 @@ class Machine:
     def emitted_watermark(self, edge: int, time_us: int) -> None:
         """A task has passed a watermark on; on outbound edges the loop sends it, unless it is held here."""
         if self._targets[edge] is not None:
-            self._deliver(edge, MARK, 0, time_us)
+            self._mark(edge, time_us)
         else:
             self._linger.mark(edge, time_us)
 
@@ -192,9 +224,27 @@ class Machine:
             self._unfinished -= 1
             for edge in state.outputs:
                 if self._targets[edge] is not None:
-                    self._deliver(edge, END, 0, 0)
+                    self._end(edge)
                 else:
                     self._linger.end(edge)
+            self._let_in(task)
+
+    def snapshotted(self, task: int) -> None:
+        """A task has been saved, and its marker sent to other workers: what waited behind the marker comes in."""
+        epoch = self._alignment.epoch
+        self._let_in(task)
+        for edge in self._tasks[task].outputs:
+            if self._targets[edge] is not None:
+                self.received_epoch(edge, epoch)
+        self._ready.consider(task)
+
+    def flushed(self, edge: int) -> Send | None:
+        """What is held on an edge to another worker; it goes before a marker."""
+        return self._linger.flush(edge)
+
+    def continue_from(self, task: int, times: TaskTimes) -> None:
+        """Where event time stood for a task when it was saved; before the first instruction."""
+        self._times.restore(self._tasks[task], times)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +284,8 @@ class Machine:
             instruction = self._instruction(t, task, now_us)
             if instruction is not None:
                 # A source comes back with `polled`; a task without inbox, mark or end left, with the next delivery.
-                if task.inbox or has_news(task) or not task.open_inputs or task.wake_at_us is not None:
+                left = task.inbox or has_news(task) or not task.open_inputs or task.wake_at_us is not None
+                if left or (self._alignment.under_way and self._alignment.is_aligned(t)):
                     ready.consider(t)
                 return instruction
         return Wait(self._earliest())
@@ -244,6 +295,24 @@ class Machine:
         return min([at_us for at_us in times if at_us is not None], default=None)
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    def waits_aside(self, edge: int) -> bool:
+        """Whether what comes on an edge now waits behind a marker; it may be long until it is taken."""
+        return bool(self._aside) and edge in self._aside
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that has begun last; 0: none has."""
+        return self._alignment.epoch
+
+    @property
+    def epoch_under_way(self) -> bool:
+        """Whether tasks are still to be saved in the epoch that has begun."""
+        return self._alignment.under_way
+
+    def times_of(self, task: int) -> TaskTimes:
+        """Where event time stands for a task, by its input edges."""
+        return self._times.saved(self._tasks[task])
 
     def has_room(self, edge: int) -> bool:
         """Whether an output is below its window."""
@@ -275,7 +344,8 @@ class Machine:
 
     def unreturned(self, edge: int) -> int:
         """Bytes that have come in on an edge whose credit has not gone back: queued, in a run, or owed."""
-        return self._inboxes.untaken(edge) + self._credit.owed(edge)
+        aside = self._alignment.aside_bytes.get(edge, 0)
+        return self._inboxes.untaken(edge) + self._credit.owed(edge) + aside
 
     def event_time(self, task: int) -> tuple[int | None, bool]:
         """How far event time has come for a task before its end, if it has any, and whether its inputs are idle."""
@@ -287,6 +357,40 @@ class Machine:
         return self._credit.take_blocked_us(task)
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _mark(self, edge: int, time_us: int) -> None:
+        if self._aside and edge in self._aside:
+            self._alignment.wait(edge, lambda: self._mark(edge, time_us))
+        else:
+            self._deliver(edge, MARK, 0, time_us)
+
+    def _end(self, edge: int) -> None:
+        if self._aside and edge in self._aside:
+            self._alignment.wait(edge, lambda: self._end(edge))
+            return
+        self._inboxes.slices.ended(edge)
+        self._deliver(edge, END, 0, 0)
+        self._settle(self._alignment.ended(edge))
+
+    def _settle(self, t: int | None) -> None:
+        """A task lacks no marker any more: what waits for it is not to linger."""
+        if t is not None:
+            self._linger.run_soon(t)
+            self._ready.consider(t)
+
+    def _let_in(self, t: int) -> None:
+        """A task is past the marker: what waited behind it comes in, and batches may go straight to it again."""
+        inputs = [edge for edge in self._tasks[t].inputs if edge in self._aside]
+        came = self._alignment.saved(t)
+        for edge in inputs:
+            self._direct[edge] = self._straight[edge]
+        for take_in in came:
+            take_in()
+
+    def _may_be_saved(self, t: int, task: TaskState) -> bool:
+        """Nothing before the marker waits for it any more; a source that has ended finishes instead."""
+        ended = task.source_ended if task.layout.is_source else not task.open_inputs
+        return not task.inbox and not ended and self._alignment.is_aligned(t)
 
     def _instruction(self, t: int, task: TaskState, now_us: int) -> Instruction | None:
         if task.wanted is not None:
@@ -301,14 +405,15 @@ class Machine:
                 return Run(t, inputs, edge)
         if has_news(task):
             return take_news(t, task)
+        if self._alignment.under_way and self._may_be_saved(t, task):
+            return Snapshot(t, self._alignment.epoch)
         if due:
             task.wake_at_us = None
             task.woken = True
             return Wake(t)
         if task.layout.is_source:
-            if task.source_ended:
-                return Finish(t)
-            return Poll(t) if task.poll_at_us is None or task.poll_at_us <= now_us else None
+            polled = Poll(t) if task.poll_at_us is None or task.poll_at_us <= now_us else None
+            return Finish(t) if task.source_ended else polled
         if task.open_inputs == 0 and not task.inbox:
             self._inboxes.slices.require_none_held(t)
             return Finish(t)

@@ -160,7 +160,7 @@ def route_by_key(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> R
     """An image for each part that gets rows by the hash of some columns: `kernels.partition` without its batches."""
     layout = _key_layout(batch.schema, tuple(columns))
     if layout is None:
-        return route_by_target(batch, _parts_of(kernels.hash_rows(batch, columns), parts), parts)
+        return route_by_target(batch, parts_of(kernels.hash_rows(batch, columns), parts), parts)
     return _numbered(codec_of(batch.schema).route_by_key(layout[0], batch, layout[1], parts))
 
 
@@ -183,7 +183,7 @@ def _layout_for(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[_core.Layo
 _key_layout: Recent[tuple[_core.Layout, list[int]] | None] = Recent(_layout_for)
 
 
-def _parts_of(hashes: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.uint32]:
+def parts_of(hashes: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.uint32]:
     """(hash * parts) >> 64, in halves that do not overflow."""
     low, high = hashes & np.uint64(0xFFFFFFFF), hashes >> np.uint64(32)
     count, half = np.uint64(parts), np.uint64(32)

@@ -1,0 +1,150 @@
+"""Snapshots of one worker: each task's state at a marker, handed over when all tasks are past it, and put back.
+
+The engine keeps a part of its own for each task ("engine"): where event time stands on its input edges, by the numbers
+that edges have in every plan, and what its outputs have been told last. After a restore outputs are told that again, so
+that edges which are new under another plan or other task counts know where time stands. What a finished source had read
+is kept as well: under other task counts its splits belong to others. A task that finishes before the marker has nothing
+to save but the files of its sinks, which go with the next epoch that is handed over, once
+(`test_what_a_finished_task_staged_goes_with_one_epoch`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from penstock.model.task_id import TaskId, operator_of
+from penstock.run.contract import BEFORE_TIME_US, Staged
+from penstock.run.dataflow import Dataflow, OperatorSpec
+from penstock.run.engine.epochs import Epochs, Restored, TaskSnapshot
+from penstock.run.engine.routing import owner
+from penstock.run.engine.task_runner import TaskRunner
+from penstock.run.engine.worker_share import WorkerShare
+from penstock.run.machine.edge_times import TaskTimes
+from penstock.run.machine.machine import Machine
+
+ENGINE = "engine"  # the engine's own part of a task's state
+NOTHING_TOLD = (BEFORE_TIME_US, False)
+
+
+class _Continued(NamedTuple):
+    """How a task continues."""
+
+    finished: bool
+    state: Mapping[str, bytes]  # of a task that has finished
+    out: tuple[int, bool]  # the last watermark of its outputs, and whether they are idle
+
+
+class Snapshots:
+    """What one worker saves, and what it continues from."""
+
+    def __init__(
+        self, epochs: Epochs, dataflow: Dataflow, share: WorkerShare, machine: Machine, runner: TaskRunner
+    ) -> None:
+        self._epochs, self._dataflow, self._share = epochs, dataflow, share
+        self._machine, self._runner = machine, runner
+        self._handed_over = epochs.first - 1  # the last epoch that was
+        self._saved: dict[int, TaskSnapshot] = {}  # at the marker of the epoch under way
+        self._finished: dict[int, Mapping[str, bytes]] = {}  # tasks that have, and what they knew
+        self._left_over: dict[int, tuple[Staged, ...]] = {}  # files of finished tasks that are not handed over yet
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def take(self, t: int, epoch: int) -> None:
+        """Save a task and send the marker on its outputs, in one step."""
+        state = {**self._runner.state_of(t), ENGINE: self._engine(t)}
+        self._saved[t] = TaskSnapshot(self._share.tasks[t], False, state, self._runner.staged(t, epoch))
+        self._runner.pass_marker(t, epoch)
+        self._machine.snapshotted(t)
+        self.hand_over()
+
+    def finished(self, t: int) -> None:
+        """A task has finished: before the marker of the epoch under way, or behind it."""
+        begun = self._machine.epoch
+        lacks_marker = begun > self._handed_over and t not in self._saved
+        self._left_over[t] = self._runner.staged(t, begun if lacks_marker else max(begun + 1, self._epochs.first))
+        self._finished[t] = self._runner.state_of(t) if self._share.layout.tasks[t].is_source else {}
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hand the epoch over that has begun, if no task is left to be saved in it."""
+        epoch = self._machine.epoch
+        if epoch > self._handed_over and not self._machine.epoch_under_way:
+            self._handed_over = epoch
+            tasks = range(len(self._share.tasks))
+            found = [self._saved[t] if t in self._saved else self._of_finished(t) for t in tasks]
+            self._saved.clear()
+            self._epochs.completed(epoch, found)
+
+    def ended(self) -> None:
+        """All tasks have finished: what is left counts for every later epoch."""
+        self._epochs.ended([self._of_finished(t) for t in range(len(self._share.tasks))])
+
+    def _of_finished(self, t: int) -> TaskSnapshot:
+        return TaskSnapshot(self._share.tasks[t], True, self._finished[t], self._left_over.pop(t, ()))
+
+    def _engine(self, t: int) -> bytes:
+        times, edges = self._machine.times_of(t), self._share.edges
+        told_us, is_idle = self._runner.outputs[t].told()
+        known = {
+            "watermark": times.watermark_us,
+            "told": times.told_us,
+            "idle": [times.is_idle, times.told_idle],
+            "marks": [[edges[e].number, mark_us] for e, mark_us in times.marks.items()],
+            "idle_edges": [edges[e].number for e in times.idle],
+            "out": [told_us, is_idle],
+        }
+        return json.dumps(known).encode()
+
+    # -- putting back --------------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Put every task back; tasks are open, and nothing has run yet."""
+        tasks = range(len(self._share.tasks))
+        found = {operator: self._epochs.restored(operator) for operator in {*map(operator_of, self._share.tasks)}}
+        known = [self._put_back(t, found[operator_of(self._share.tasks[t])]) for t in tasks]
+        for t, engine in enumerate(known):
+            if engine is None:
+                continue
+            if engine.finished:
+                self._runner.end_again(t)
+                self._finished[t] = engine.state
+            else:
+                self._runner.tell_again(t, *engine.out)
+
+    def _put_back(self, t: int, restored: Restored | None) -> _Continued | None:
+        """What is to be told of one task, once all are back; None: it begins."""
+        if restored is None:
+            return None
+        task, number = self._share.tasks[t], TaskId(self._share.tasks[t]).number
+        spec = self._dataflow.operator(operator_of(task))
+        users = [{name: data for name, data in state.items() if name != ENGINE} for state in restored.states]
+        if len(restored.states) != spec.tasks:
+            going_on = [s for s, finished in zip(restored.states, restored.finished, strict=True) if not finished]
+            if not going_on:
+                return _Continued(True, {}, NOTHING_TOLD)
+            self._runner.put_back(t, users, owner(number, spec.tasks))
+            engines = [json.loads(bytes(state[ENGINE])) for state in going_on]
+            least = {name: min(engine[name] for engine in engines) for name in ("watermark", "told")}
+            self._machine.continue_from(t, TaskTimes(least["watermark"], least["told"], {}))
+            return _Continued(False, {}, min((engine["out"] for engine in engines), key=lambda out: out[0]))
+        if restored.finished[number]:
+            return _Continued(True, users[number], NOTHING_TOLD)
+        engine = json.loads(bytes(restored.states[number][ENGINE]))
+        self._runner.put_back(t, [users[number]], None)
+        self._machine.continue_from(t, self._times(spec, engine))
+        return _Continued(False, {}, engine["out"])
+
+    def _times(self, spec: OperatorSpec, engine: Mapping[str, Any]) -> TaskTimes:
+        """By edge, where those who send are as many as they were; else they say anew how far time has come."""
+        own = self._share.local_number
+        are_same = all(self._is_as_before(read.operator) for read in spec.inputs)
+        marks = {own[number]: mark_us for number, mark_us in engine["marks"] if are_same and number in own}
+        idle = [own[number] for number in engine["idle_edges"] if are_same and number in own]
+        is_idle, told_idle = engine["idle"] if are_same else (False, False)
+        return TaskTimes(engine["watermark"], engine["told"], marks, idle, is_idle, told_idle)
+
+    def _is_as_before(self, operator: str) -> bool:
+        restored = self._epochs.restored(operator)
+        return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
