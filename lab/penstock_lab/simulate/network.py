@@ -65,9 +65,14 @@ class Network:
     """All frames that are on their way."""
 
     def __init__(
-        self, ends: Mapping[int, Ends], rng: random.Random, delays_us: Sequence[int], clock: Callable[[], int]
+        self,
+        ends: Mapping[int, Ends],
+        rng: random.Random,
+        delays_us: Sequence[int],
+        clock: Callable[[], int],
+        history: History,
     ) -> None:
-        self.ends, self.history, self.clock = ends, History(), clock
+        self.ends, self.history, self.clock = ends, history, clock
         self._random, self._delays_us = rng, delays_us
         self._lanes: dict[int, dict[Lane, deque[tuple[int, BufferFrame]]]] = {}  # by the worker that they lead to
         self._open_slice: dict[int, int] = {}  # edge -> bytes sent since its last mark

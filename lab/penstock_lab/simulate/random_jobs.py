@@ -6,6 +6,7 @@ rows cannot overtake each other, so every task that `Stamp` stands for checks th
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +16,11 @@ from functools import partial
 import pyarrow as pa
 
 import penstock as ps
-from penstock.run.contract import MAIN, Outputs, Task
+from penstock.flow.io import Sink
+from penstock.run.contract import MAIN, SETTING_EPOCH, Outputs, Owns, Staged, Task, TaskContext
 from penstock.run.dataflow import Dataflow, Grouping
+from penstock.run.operators.convert import owned
+from penstock.run.operators.sinks.plain import Collect
 
 SCHEMA = pa.schema(
     [
@@ -69,6 +73,17 @@ class Stamp(Task):
         self._code, self._keeps, self._in_order = code, keeps, in_order
         self._last: dict[int, int] = {}
 
+    def take_state(self) -> dict[str, bytes]:
+        """The last row of each path: one that comes again after a restore has come twice."""
+        return {"last": json.dumps(list(self._last.items())).encode()}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue."""
+        self._last = dict(json.loads(state["last"]))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """With other tasks paths are others, but no row of an old path may come again where one task has had all."""
+
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Look at each row."""
         rows: list[Row] = list(zip(*(column.to_pylist() for column in _numbers(batch).columns), strict=True))
@@ -84,6 +99,34 @@ class Stamp(Task):
                 made.append((source, n, key, mine, at))
         if made:
             out.emit(_batch(made))
+
+
+class RowsOut(Collect):
+    """Hands rows over at once, or with the epoch that they belong to where the job has epochs."""
+
+    def open(self, context: TaskContext) -> None:
+        """Nothing is held yet."""
+        super().open(context)
+        self._held: list[pa.RecordBatch] | None = [] if SETTING_EPOCH in context.settings else None
+        self._files = 0
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
+        """Hold rows back until a marker, if there are any."""
+        if self._held is None:
+            super().process(batch, port, out)
+        else:
+            self._held.append(owned(batch))
+
+    def stage(self, epoch: int) -> Sequence[Staged]:
+        """A file of these rows, which the delivery knows by its path."""
+        if not self._held:
+            return ()
+        held, self._held = self._held, []
+        self._files += 1
+        path = f"{self.context.worker}/{self.context.id}/{epoch}/{self._files}"
+        for batch in held:
+            self.deliver(path, batch)
+        return (Staged("out", path, sum(batch.num_rows for batch in held), 0),)
 
 
 def random_job(rng: random.Random) -> RandomJob:
@@ -173,7 +216,11 @@ def _stamp(
 
 
 def _out(stream: ps.DataStream, rng: random.Random) -> None:
-    stream.sink("out", ps.io.collect(), rng.choice((None, 1, 2)))
+    stream.sink("out", Sink("rows", _rows_out), rng.choice((None, 1, 2)))
+
+
+def _rows_out(schema: pa.Schema) -> Task:
+    return RowsOut()
 
 
 def _regrouped(stream: ps.DataStream, rng: random.Random) -> tuple[ps.DataStream, str]:

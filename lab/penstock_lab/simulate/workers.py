@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pyarrow as pa
 
+from penstock.run.engine.epochs import Epochs
 from penstock.run.engine.worker import Deployment, Worker
 from penstock.run.engine.worker_share import RunSettings, WorkerShare, share_of, task_ids
 from penstock.run.machine.instructions import Done, Grant, Instruction, Run, Send, Wait
 from penstock.run.transport.links import WorkerPlace
-from penstock_lab.simulate.network import Ends, Network, SimulatedLinks
+from penstock_lab.simulate.network import Ends, History, Network, SimulatedLinks
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
 
 STEPS_MAX = 300_000
@@ -34,9 +37,10 @@ CHECK_EVERY = 8  # steps
 class SimulationFailed(AssertionError):
     """A run went wrong; the seed repeats it, and the events say how it came to that."""
 
-    def __init__(self, seed: int, why: str, job: str, history: object) -> None:
+    def __init__(self, seed: int, why: str, job: str, history: object, module: str = "workers") -> None:
         self.seed = seed
-        super().__init__(f"seed {seed}: {why}\n{job}\n{history}\nagain: python -m penstock_lab.simulate.workers {seed}")
+        again = f"again: python -m penstock_lab.simulate.{module} {seed}"
+        super().__init__(f"seed {seed}: {why}\n{job}\n{history}\n{again}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,27 @@ class Outcome:
     ended_us: int
 
 
-class Simulation:
-    """One job of one seed."""
+EpochsOf = Callable[[int], Epochs]  # by worker
 
-    def __init__(self, seed: int) -> None:
+
+class Simulation:
+    """One job of one seed; or, where a job is given, one attempt at it."""
+
+    def __init__(
+        self,
+        seed: int,
+        rng: random.Random | None = None,
+        job: RandomJob | None = None,
+        epochs: EpochsOf | None = None,
+        history: History | None = None,
+        now_us: int = START_US,
+    ) -> None:
         self.seed = seed
-        self._random = rng = random.Random(seed)  # noqa: S311 - a simulation
-        self.job: RandomJob = random_job(rng)
-        self.now_us = START_US
+        self._random = rng = rng or random.Random(seed)  # noqa: S311 - a simulation
+        self.job: RandomJob = job or random_job(rng)
+        self._epochs, self.history = epochs, history or History()
+        self.module = "workers" if epochs is None else "survival"  # by which people repeat it
+        self.now_us = now_us
         workers = rng.randint(1, 4)
         self._ticks_us = rng.choice(((0,), (0, 1, 20), (0, 150, 4_000)))
         self._haste = [rng.choice((1, 1, 8)) for _ in range(workers)]  # how readily each worker gets its turn
@@ -70,16 +87,20 @@ class Simulation:
         plan = {task: rng.randrange(workers) for task in task_ids(self.job.dataflow)}
         self._shares = [share_of(self.job.dataflow, plan, w, settings) for w in range(workers)]
         delays_us = rng.choice(((0,), (0, 5, 300), (10, 2_000, 50_000)))
-        self._network = Network(_ends(self._shares, plan), rng, delays_us, lambda: self.now_us)
+        self._network = Network(_ends(self._shares, plan), rng, delays_us, lambda: self.now_us, self.history)
         self.rows: dict[str, list[pa.RecordBatch]] = {}
         deployment = Deployment("simulated", tuple(WorkerPlace(w, "n", "", 0) for w in range(workers)), plan, settings)
-        self._workers = [self._worker(deployment, w) for w in range(workers)]
+        self.workers = [self._worker(deployment, w) for w in range(workers)]
+        self.steps = 0
         self._until_us: dict[int, int] = dict.fromkeys(range(workers), 0)  # workers that have not finished
 
     def _worker(self, deployment: Deployment, w: int) -> Worker:
         sink = {"job": "simulated", "deliver": lambda name, batch: self.rows.setdefault(name, []).append(batch)}
         links = SimulatedLinks(self._network, w)
-        made = Worker(self.job.dataflow, deployment, w, None, sink, links=links, clock=lambda: self.now_us)
+        epochs = None if self._epochs is None else self._epochs(w)
+        made = Worker(
+            self.job.dataflow, deployment, w, None, sink, links=links, clock=lambda: self.now_us, epochs=epochs
+        )
         made.machine.next = self._noted(w, made.machine.next)  # type: ignore[method-assign,assignment]
         return made
 
@@ -93,30 +114,56 @@ class Simulation:
 
     def run(self) -> Outcome:
         """Step until every worker is done; SimulationFailed where anything is not as it should be."""
-        steps = 0
-        try:
-            for worker in self._workers:
-                worker.open()
-            while self._until_us:
-                steps += 1
-                if steps > STEPS_MAX:
-                    self._fail(f"no end after {STEPS_MAX} steps")
-                self._step(self._chosen())
-                if steps % CHECK_EVERY == 0:
-                    self._check_credit()
+        with self.told(), self.open_workers():
+            while not self.is_over:
+                self.step()
             self._check_end()
+        return Outcome(self.steps, self.history.events, self.history.digest, self.now_us)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell whatever goes wrong with the seed and what was before it."""
+        try:
+            yield
         except SimulationFailed:
             raise
         except OutOfOrder as error:
-            self._fail(str(error))
+            self.fail(str(error))
         except Exception as error:
             cause = error.__cause__ if isinstance(error.__cause__, OutOfOrder) else error
-            self._fail(f"{type(cause).__name__}: {cause}")
+            self.fail(f"{type(cause).__name__}: {cause}")
+
+    @contextmanager
+    def open_workers(self) -> Iterator[None]:
+        """The workers at work; closed whatever happens."""
+        try:
+            for worker in self.workers:
+                worker.open()
+            yield
         finally:
-            for worker in self._workers:
+            for worker in self.workers:
                 worker.close()
-        history = self._network.history
-        return Outcome(steps, history.events, history.digest, self.now_us)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every worker is done."""
+        return not self._until_us
+
+    def step(self) -> None:
+        """One step of one worker."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            self.fail(f"no end after {STEPS_MAX} steps")
+        self._step(self._chosen())
+        if self.steps % CHECK_EVERY == 0:
+            self._check_credit()
+
+    def begin_epoch(self, w: int, epoch: int) -> None:
+        """A worker hears from the driver that an epoch begins."""
+        if w in self._until_us:
+            self.history.note(self.now_us, w, f"hears     epoch {epoch}")
+            self._until_us[w] = 0
+            self.workers[w].begin_epoch(epoch)
 
     def _chosen(self) -> int:
         """The worker that takes the next step; where none can, time goes on until one can."""
@@ -125,7 +172,7 @@ class Simulation:
             self.now_us = min(self._wakes_us(w) for w in self._until_us)
             if self.now_us >= FAR_US:
                 self._check_credit()  # which would be the cause
-                self._fail(f"workers {sorted(self._until_us)} wait for ever")
+                self.fail(f"workers {sorted(self._until_us)} wait for ever")
             able = [w for w in self._until_us if self._wakes_us(w) <= self.now_us]
         return self._random.choices(able, [self._haste[w] for w in able])[0]
 
@@ -134,9 +181,10 @@ class Simulation:
         return self._until_us[w] if frame_us is None else min(self._until_us[w], frame_us)
 
     def _step(self, w: int) -> None:
-        found = self._workers[w].step(self.now_us)
+        found = self.workers[w].step(self.now_us)
         if isinstance(found, Done):
             del self._until_us[w]
+            self.workers[w].ended()
         else:
             self._until_us[w] = 0 if found is None or found.until_us is None else found.until_us
         self.now_us += self._random.choice(self._ticks_us)
@@ -146,7 +194,7 @@ class Simulation:
     def _check_credit(self) -> None:
         """What each edge has outstanding is held, on its way, or unreturned at its receiver."""
         for w, share in enumerate(self._shares):
-            machine = self._workers[w].machine
+            machine = self.workers[w].machine
             for e, layout in enumerate(share.layout.edges):
                 if layout.source is None:
                     continue
@@ -157,26 +205,27 @@ class Simulation:
                 else:
                     there = share.peer_of[e]
                     far = self._shares[there].local_number[number]
-                    unreturned = self._workers[there].machine.unreturned(far)
+                    unreturned = self.workers[there].machine.unreturned(far)
                     due = machine.held(e) + self._network.in_flight(number) + unreturned
                 if found != due:
                     ends = f"{share.edges[e].source} -> {share.edges[e].target}"
-                    self._fail(f"{ends} has {found} bytes outstanding, and {due} are held, on their way or unreturned")
+                    self.fail(f"{ends} has {found} bytes outstanding, and {due} are held, on their way or unreturned")
 
     def _check_end(self) -> None:
         self._check_credit()
-        for w, worker in enumerate(self._workers):
+        for w, worker in enumerate(self.workers):
             full = worker.machine.statistics()
             if full.queued_batches or full.unfinished_tasks:
-                self._fail(f"worker {w} ended with {full}")
+                self.fail(f"worker {w} ended with {full}")
         if left := self._network.left():
-            self._fail(f"frames are still on their way: {left[:3]}")
+            self.fail(f"frames are still on their way: {left[:3]}")
         for wrong in self.job.wrong(self.rows):
-            self._fail(wrong)
+            self.fail(wrong)
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> NoReturn:
+        """Tell what is wrong."""
         places = {f"worker {w}": ", ".join(share.tasks) for w, share in enumerate(self._shares)}
-        raise SimulationFailed(self.seed, why, f"{self.job.text}; {places}", self._network.history)
+        raise SimulationFailed(self.seed, why, f"{self.job.text}; {places}", self.history, self.module)
 
 
 def simulate_seed(seed: int) -> Outcome:

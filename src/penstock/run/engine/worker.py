@@ -133,8 +133,7 @@ class Worker:
                 self._links.open(listener, self._deployment.workers, key, self._listen)
                 self.open()
                 self._loop()
-                if self._snapshots is not None:
-                    self._snapshots.ended()
+                self.ended()
                 self._tell_pace()  # that its sources have ended, because other workers wait for them
                 self._report(self._now_us())
                 self._links.say_goodbye(self._listen)
@@ -149,6 +148,11 @@ class Worker:
         if self._snapshots is not None:
             self._snapshots.restore()
         self._report_at_us = self.meters.started_us + int(self._settings.interval_s * 1e6)
+
+    def ended(self) -> None:
+        """Every task has finished: hand over what no epoch has yet."""
+        if self._snapshots is not None:
+            self._snapshots.ended()
 
     def close(self) -> None:
         """Close the tasks and the connections, whatever has happened."""

@@ -27,6 +27,7 @@ class Alignment:
         self.epoch = 0  # the one under way, or the last
         self.aside: dict[int, list[Came]] = {}  # by edge, from its marker to the saving of the task at its end
         self.aside_bytes: dict[int, int] = {}  # of batches, by edge
+        self._parts_bytes: dict[int, int] = {}  # of batches aside whose slice is not whole
         self._ended: set[int] = set()  # edges that have ended, in front of every queue
         self._lacking: dict[int, set[int]] = {}  # tasks that have met the marker -> open inputs without it
         self._due: set[int] = set()  # tasks that are neither saved in this epoch nor finished
@@ -73,6 +74,15 @@ class Alignment:
         self.aside[edge].append(came)
         self.aside_bytes[edge] += size
 
+    def wait_part(self, edge: int, came: Came, size: int) -> None:
+        """The same for a batch of a slice; it counts with the slice's mark, as in the window."""
+        self.aside[edge].append(came)
+        self._parts_bytes[edge] = self._parts_bytes.get(edge, 0) + size
+
+    def wait_slice(self, edge: int, came: Came) -> None:
+        """The same for the mark of a slice."""
+        self.wait(edge, came, max(self._parts_bytes.pop(edge, 0), self._layout.edges[edge].slice_bytes_min))
+
     def is_aligned(self, t: int) -> bool:
         """Whether a task lacks no marker and is to be saved as soon as nothing waits before it."""
         return t in self._due and t in self._lacking and not self._lacking[t]
@@ -85,4 +95,5 @@ class Alignment:
         for edge in self._tasks[t].inputs:
             found += self.aside.pop(edge, ())
             self.aside_bytes.pop(edge, None)
+            self._parts_bytes.pop(edge, None)
         return found

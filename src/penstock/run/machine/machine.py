@@ -71,7 +71,8 @@ class Machine:
     def received(self, edge: int, payload: object, size: int, rows: int) -> None:
         """A batch has come in on an edge that starts on another worker; a slice's batch waits for the slice's mark."""
         if self._aside and edge in self._aside:
-            self._alignment.wait(edge, lambda: self.received(edge, payload, size, rows), size)
+            wait = self._alignment.wait_part if self._edges[edge].slice_bytes_min else self._alignment.wait
+            wait(edge, lambda: self.received(edge, payload, size, rows), size)
         elif self._edges[edge].slice_bytes_min:
             self._inboxes.slices.part(edge, payload, size, rows)
         else:
@@ -80,7 +81,7 @@ class Machine:
     def received_slice(self, edge: int, sequence: int, parts: int) -> None:
         """A mark has come in: the batches before it are a slice."""
         if self._aside and edge in self._aside:
-            self._alignment.wait(edge, lambda: self.received_slice(edge, sequence, parts))
+            self._alignment.wait_slice(edge, lambda: self.received_slice(edge, sequence, parts))
             return
         self._inboxes.deliver_slice(self._inboxes.slices.whole(edge, sequence, parts))
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Task, TaskContext
+from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Staged, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled
@@ -120,6 +120,14 @@ class WithSinks(Task):
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def stage(self, epoch: int) -> Sequence[Staged]:
+        """What the sinks have written since the last marker."""
+        found = list(self.inner.stage(epoch))
+        for attached, sink in self.sinks:
+            with _named(attached):
+                found += sink.stage(epoch)
+        return found
 
     def take_state(self) -> dict[str, bytes]:
         """The inner task's; sinks hold nothing but what they have written."""
