@@ -11,6 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.run.dataflow import Dataflow
+from penstock.run.engine.epochs import Epochs
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.worker import Deployment, Worker
 from penstock.run.engine.worker_share import RunSettings, task_ids
@@ -66,6 +67,7 @@ class LocalJob:
         worker_of: Mapping[str, int] | Callable[[str], int] | None = None,
         settings: RunSettings | None = None,
         deliver: Callable[[str, pa.RecordBatch], None] | None = None,
+        epochs: Callable[[int], Epochs] | None = None,
     ) -> None:
         tasks = task_ids(dataflow)
         rule = worker_of if callable(worker_of) else None
@@ -90,7 +92,10 @@ class LocalJob:
         take = deliver or (lambda name, batch: self.delivered.setdefault(name, []).append(batch))
         sink = {"deliver": take, "job": "test"}
         try:
-            self.workers = [Worker(dataflow, deployment, w, self.controls[w], sink) for w in range(workers)]
+            self.workers = [
+                Worker(dataflow, deployment, w, self.controls[w], sink, epochs=None if epochs is None else epochs(w))
+                for w in range(workers)
+            ]
         except BaseException:
             for open_one in (*listeners, *self.controls):
                 open_one.close()

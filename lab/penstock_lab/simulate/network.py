@@ -70,9 +70,9 @@ class Network:
         rng: random.Random,
         delays_us: Sequence[int],
         clock: Callable[[], int],
-        history: History,
+        history: History | None = None,
     ) -> None:
-        self.ends, self.history, self.clock = ends, history, clock
+        self.ends, self.history, self.clock = ends, history or History(), clock
         self._random, self._delays_us = rng, delays_us
         self._lanes: dict[int, dict[Lane, deque[tuple[int, BufferFrame]]]] = {}  # by the worker that they lead to
         self._open_slice: dict[int, int] = {}  # edge -> bytes sent since its last mark
