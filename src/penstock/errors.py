@@ -2,9 +2,12 @@
 
     PenstockError
       UserError        the input is at fault; the command line prints one line and exits 2
-        InvalidInput, Infeasible, NoPlanFound, UnhonouredConstraints, RowError, RowsLate, NotEnoughSlots, UnfitSession
+        InvalidInput, Infeasible, NoPlanFound, UnhonouredConstraints, RowError, RowsLate, NotEnoughSlots, UnfitSession,
+        StoreUnusable
       JobFailed        a job ended with an error; carries the user's traceback where a user's function raised
       JobCancelled     a job was cancelled before its end, so it has no result
+      CheckpointDamaged  a file of a checkpoint does not hold what was written into it
+      StaleAttempt     a later attempt at the job has taken its checkpoints over
       InternalError    our bug: an answer of ours failed its own certificate
 
 Messages name the thing, the value, the limit and the next step.
@@ -116,6 +119,10 @@ class UnfitSession(UserError):
         super().__init__("; ".join(self.faults))
 
 
+class StoreUnusable(UserError):
+    """The folder of a job's checkpoints cannot be reached, read or written."""
+
+
 class JobFailed(PenstockError):
     """A job ended with an error: one error, whatever followed from it on other workers.
 
@@ -139,6 +146,23 @@ class JobFailed(PenstockError):
 
 class JobCancelled(PenstockError):
     """The job was cancelled before its end, so it has no result."""
+
+
+class CheckpointDamaged(PenstockError):
+    """A file of a checkpoint does not hold what was written into it; `path` names it, `fault` says what is wrong."""
+
+    def __init__(
+        self, path: str, fault: str, advice: str = "`penstock checkpoint verify` says which epochs are sound"
+    ) -> None:
+        self.path, self.fault, self.advice = path, fault, advice
+        super().__init__(path, fault, advice)  # all arguments: copies of the error are made from them
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged: {self.fault}; {self.advice}"
+
+
+class StaleAttempt(PenstockError):
+    """A later attempt at the job has taken its checkpoints over; this one must end and change nothing more."""
 
 
 class InternalError(PenstockError):

@@ -79,6 +79,8 @@ class Topology(Draft):
         frames: Mapping[str, DataFrame] | None = None,
         prometheus_port: int | None = None,
         prometheus_host: str = "127.0.0.1",
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_interval_s: float = 10.0,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -109,6 +111,8 @@ class Topology(Draft):
             frames=frames,
             prometheus_port=prometheus_port,
             prometheus_host=prometheus_host,
+            checkpoint=checkpoint,
+            checkpoint_interval_s=checkpoint_interval_s,
         )
         return run_topology(self, spark, options)
 
@@ -138,6 +142,8 @@ class Topology(Draft):
         frames: Mapping[str, DataFrame] | None = None,
         prometheus_port: int | None = None,
         prometheus_host: str = "127.0.0.1",
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_interval_s: float = 10.0,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -175,6 +181,9 @@ class Topology(Draft):
             prometheus_port: serve metrics to Prometheus while the job runs; 0 picks a port, which `job.prometheus_url`
                 tells.
             prometheus_host: the address to serve them at.
+            checkpoint: folder (a path, or a URI such as s3://bucket/job) in which the job keeps what it needs to go on.
+                After a failure it goes on from there, and so does the next job that is started with the same folder.
+            checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -200,5 +209,7 @@ class Topology(Draft):
             frames=frames,
             prometheus_port=prometheus_port,
             prometheus_host=prometheus_host,
+            checkpoint=checkpoint,
+            checkpoint_interval_s=checkpoint_interval_s,
         )
         return start_topology(self, spark, options)

@@ -19,7 +19,8 @@ from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled, TaskFault
 from penstock.run.operators.sinks.attached import with_sinks
-from penstock.run.operators.sinks.plain import BatchCallback, Collect, Discard
+from penstock.run.operators.sinks.callbacks import BatchCallback
+from penstock.run.operators.sinks.plain import Collect, Discard
 from penstock.run.transport.protocol import PeerGone
 
 

@@ -48,7 +48,7 @@ def test_the_driver_asks_descriptions_and_makes_no_task(folder: Path, monkeypatc
         "kept": SinkFacts(collects=True),
         "written": SinkFacts(folder=str(out), mode="overwrite"),
         "own tasks": SinkFacts(folder=str(out / "own"), mode="error"),
-        "called": KEEPS_NOTHING,
+        "called": SinkFacts(repeats=True),
         "dropped": KEEPS_NOTHING,
     }
     assert [name for name, (facts, _) in flow.sinks().items() if facts.kept] == ["kept", "written", "own tasks"]

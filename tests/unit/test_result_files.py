@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.deploy.results import kept_files
-from penstock.deploy.results.files import ResultFiles, ResultFolder, fits_parquet
+from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.results.kept_files import _Kept, _let_go
 from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.run.operators.sinks import row_groups
+from penstock.run.operators.sinks.positional import fits_parquet
 
 STRANGE = pa.schema(
     [

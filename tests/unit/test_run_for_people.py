@@ -103,7 +103,7 @@ def test_run_tells_at_its_end_which_rows_went_nowhere(
     job: Any = object.__new__(Job)
     job.name, job._status, job._error, job._log = "words", "finished", None, log
     job._order = SimpleNamespace(dataflow=top.build(), notes=("of no importance",))
-    job._bound_notes = ()
+    job._bound_notes, job._epochs, job._attempts = (), None, SimpleNamespace(recovered=())
     job._results = SimpleNamespace(frames=lambda: {"out": "rows"})
     job._ended = threading.Event()
     job._ended.set()
@@ -184,11 +184,11 @@ def test_stopping_speaks_up_once_when_it_takes_long(
     job._order = SimpleNamespace(settings=SimpleNamespace(interval_s=1.0))
     job._results = SimpleNamespace(frames=lambda: {"out": "rows"})
     commands: list[str] = []
-    job._server = SimpleNamespace(roll=SimpleNamespace(command=commands.append))
+    job._attempts = SimpleNamespace(stop=lambda: commands.append("stop"))
     if hangs:
         job._standing = lambda: ended.set() or [HANGS]  # it lets go once somebody has been told
     else:
-        job._server.roll.command = lambda command: (commands.append(command), ended.set())
+        job._attempts.stop = lambda: (commands.append("stop"), ended.set())
     with caplog.at_level(logging.WARNING, logger="penstock"):
         assert job.stop() == "rows"
     assert commands == ["stop"]

@@ -220,7 +220,7 @@ def _out(stream: ps.DataStream, rng: random.Random) -> None:
 
 
 def _rows_out(schema: pa.Schema) -> Task:
-    return RowsOut()
+    return RowsOut(schema)
 
 
 def _regrouped(stream: ps.DataStream, rng: random.Random) -> tuple[ps.DataStream, str]:

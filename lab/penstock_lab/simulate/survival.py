@@ -77,7 +77,7 @@ class Driver:
         snapshots = [snapshot for part in parts.values() for snapshot in part]
         self.committed = self.begun
         self.tasks = {snapshot.task: snapshot for snapshot in snapshots}
-        self.published += [staged.path for snapshot in snapshots for staged in snapshot.staged]
+        self.published += [staged.finish().path for snapshot in snapshots for staged in snapshot.staged]
         for w in self.ended.keys() - self.parts.keys():  # their files have been published: not again with the next
             self.ended[w] = [TaskSnapshot(s.task, s.finished, s.state) for s in self.ended[w]]
         self.parts = {}

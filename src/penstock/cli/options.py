@@ -86,6 +86,18 @@ ThetaOption = Annotated[
     float | None,
     typer.Option("--theta", parser=real, metavar="SECONDS", help="Time allowed; each method has its own default."),
 ]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        help="Folder or URI that keeps what the job needs to go on: after a failure, and when it is run again.",
+    ),
+]
+CheckpointIntervalOption = Annotated[
+    float,
+    typer.Option("--checkpoint-interval", parser=real, metavar="SECONDS", help="Time between two epochs."),
+]
 JobThetaOption = Annotated[
     float | None,
     typer.Option(

@@ -18,6 +18,8 @@ from penstock.cli.fuse import (
 )
 from penstock.cli.options import (
     AppName,
+    CheckpointIntervalOption,
+    CheckpointOption,
     ConstraintsOption,
     DurationOption,
     Format,
@@ -87,6 +89,8 @@ def register(app: typer.Typer) -> None:
                 help="Serve metrics at localhost:PORT/metrics; 0 picks one.",
             ),
         ] = None,
+        checkpoint: CheckpointOption = None,
+        checkpoint_interval: CheckpointIntervalOption = 10.0,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
@@ -123,6 +127,8 @@ def register(app: typer.Typer) -> None:
             metrics=metrics,
             prometheus_port=prometheus,
             transport=transport,
+            checkpoint=checkpoint,
+            checkpoint_interval_s=checkpoint_interval,
         )
         options.require_sound()
         if duration is not None and not 0 < duration < 1e9:
@@ -196,6 +202,7 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "tuples_per_second": round(read / seconds, 1),
         "rows_out": rows_out,  # in the sinks that keep rows
         "late_rows": sum(job.late_rows.values()),
+        "recoveries": job.recoveries,
         "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
         "between_nodes": {  # bytes per second
             "predicted": foretold_bytes(plan, read / seconds),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import TYPE_CHECKING, Concatenate, Literal, get_args, overload
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -25,9 +26,11 @@ from penstock.model.kinds import require_kind
 from penstock.run.columns.kernels import Row
 from penstock.run.contract import Build, Task
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, Mode, SinkFacts, SourceFacts
-from penstock.run.operators.sinks.plain import BatchCallback, Collect, Discard, Parquet, RowCallback
+from penstock.run.operators.sinks.callbacks import BatchCallback, RowCallback
+from penstock.run.operators.sinks.plain import Collect, Discard, Parquet
 from penstock.run.operators.sources.files import FilesSource, infer_schema, list_files
-from penstock.run.operators.sources.generated import GeneratorSource, HandedSource, RateSource
+from penstock.run.operators.sources.generated import GeneratorSource, RateSource
+from penstock.run.operators.sources.spooled import DataFrameSource
 from penstock.run.operators.times import time_us
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ def dataframe(df: DataFrame, schema: Schema | None = None) -> Source:
 
 
 def _handed(schema: pa.Schema) -> Build:
-    return partial(HandedSource, schema)
+    return partial(DataFrameSource, schema)
 
 
 def require_batch(df: object) -> None:
@@ -188,18 +191,30 @@ def parquet(
         raise InvalidInput(msg)
     plain: Mode = "error" if mode == "errorifexists" else mode
     require_choice(plain, get_args(Mode), "mode of a parquet sink")
-    folder = absolute(path)
+    folder = _folder(os.fspath(path))
     return Sink("parquet", partial(_parquet, folder, compression), SinkFacts(folder=folder, mode=plain))
 
 
+def _folder(given: str) -> str:
+    """A folder as the driver means it; a URI that is no path stays one."""
+    if given.startswith("file://"):
+        return unquote(urlsplit(given).path)
+    return given if "://" in given else absolute(given)
+
+
 @overload
-def callback(function: Callable[[pa.RecordBatch], object], *, rows: Literal[False] = False) -> Sink: ...
+def callback(function: Callable[Concatenate[pa.RecordBatch, ...], object], *, rows: Literal[False] = False) -> Sink: ...
 @overload
-def callback(function: Callable[[Row], object], *, rows: Literal[True]) -> Sink: ...
+def callback(function: Callable[Concatenate[Row, ...], object], *, rows: Literal[True]) -> Sink: ...
 def callback(function: Callable[..., object], *, rows: bool = False) -> Sink:
-    """A function that gets every batch, or every row with `rows=True`; it runs in the workers."""
+    """A function that gets every batch, or every row with `rows=True`; it runs in the workers.
+
+    A job that recovers hands over again what came after its last checkpoint. A function that has to tell such rows
+    takes `epoch`, `sequence` or `task` as well, by these names: `sequence` numbers the rows of one task and goes on
+    where the checkpoint stood; of a batch it is the first row's.
+    """
     require_callable(function, "callback sink")
-    return Sink("callback", partial(_callback, function, rows))
+    return Sink("callback", partial(_callback, function, rows), SinkFacts(repeats=True))
 
 
 def discard() -> Sink:
@@ -208,7 +223,7 @@ def discard() -> Sink:
 
 
 def _collect(schema: pa.Schema) -> Task:
-    return Collect()
+    return Collect(schema)
 
 
 def _discard(schema: pa.Schema) -> Task:

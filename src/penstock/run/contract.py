@@ -83,6 +83,17 @@ class Staged(NamedTuple):
     rows: int
     size: int  # bytes
 
+    def finish(self) -> Staged:
+        """It is finished."""
+        return self
+
+
+class Staging(Protocol):
+    """A file that a sink has handed over at a marker, and whose end is still to be written: the slow part."""
+
+    def finish(self) -> Staged:
+        """Close the file, so that it lasts; called beside the worker's loop, and touches nothing of the task's."""
+
 
 Owns = Callable[[pa.RecordBatch, Sequence[str]], "npt.NDArray[np.bool_]"]  # rows, key columns -> which are this task's
 
@@ -142,8 +153,8 @@ class Task(ABC):
             )
             raise InvalidInput(msg)
 
-    def stage(self, epoch: int) -> Sequence[Staged]:
-        """An epoch ends here: finish what has been written since the last one; what its commit is to publish."""
+    def stage(self, epoch: int) -> Sequence[Staging]:
+        """An epoch ends here: hand over what has been written since the last one; what its commit is to publish."""
         return ()
 
 

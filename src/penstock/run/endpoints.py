@@ -1,8 +1,8 @@
 """What sources and sinks tell of themselves, so that the driver need not make one and look inside.
 
 The driver asks for these facts before a job begins: which files every worker must see, which folder is to be prepared,
-whose rows make a DataFrame. They are plain values beside the factory that makes the task in a worker. What a source can
-go back to and what a sink commits belong here too, once jobs have checkpoints.
+whose rows make a DataFrame, which sink is given rows again by a recovery. They are plain values beside the factory that
+makes the task in a worker.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class SinkFacts:
     collects: bool = False  # to the driver
     folder: str | None = None  # into files of this folder, as the driver names it
     mode: Mode = "append"
+    repeats: bool = False  # after a recovery it is given rows again that it has had: at least once
 
     @property
     def kept(self) -> bool:

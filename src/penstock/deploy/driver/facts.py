@@ -57,6 +57,11 @@ def gather_facts(spark: SparkSession, workers: int = 1, at_work: Callable[[], Ma
     )
 
 
+def slots_now(spark: SparkSession) -> int:
+    """Tasks that can run at once, as Spark counts its executors at this moment."""
+    return _slots(spark.sparkContext)
+
+
 def is_in_process(master: str) -> bool:
     """Whether all slots are threads of the driver's JVM, however many its master says: `local`, `local[8]`."""
     return master == "local" or master.startswith("local[")

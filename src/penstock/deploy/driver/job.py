@@ -2,8 +2,9 @@
 
 The caller's thread does what can fail before the first row: preflight, launch, rendezvous, binding. Where Spark has to
 run stages before the workers' own, a thread meets the workers while the caller goes on. A supervisor thread waits for
-the end, lets Spark kill workers that do not obey within a few seconds, and concludes. All threads are daemons and live
-jobs are cancelled at exit, so a script that ends or is interrupted leaves nothing behind.
+the end of each attempt (`deploy/attempt`). Without checkpoints that is the job's end; with them the job goes on from
+the last committed epoch, where another attempt may do better. All threads are daemons and live jobs are cancelled at
+exit, so a script that ends or is interrupted leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -11,50 +12,42 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import platform
 import secrets
 import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from penstock.deploy.driver.binding import Replan, bind, replan, tasks_per_worker
-from penstock.deploy.driver.facts import jvm_ending, lost_jvm
+from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.attempt import KILL_SECONDS, LEAVE_SECONDS, OBEY_SECONDS, Surroundings
+from penstock.deploy.attempt.epochs import SAVEPOINT_SECONDS, DriverEpochs
+from penstock.deploy.attempt.series import Attempts
+from penstock.deploy.driver.binding import Bound, Placing, Replan, bind, replan, tasks_per_worker
+from penstock.deploy.driver.facts import slots_now
 from penstock.deploy.driver.job_view import JobView
 from penstock.deploy.driver.options import JobOrder
-from penstock.deploy.driver.outcome import Reports, judge
-from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.region_scale import region_to_scale
-from penstock.deploy.driver.rendezvous import ControlServer, wait_in_steps
+from penstock.deploy.driver.rendezvous import wait_in_steps
 from penstock.deploy.driver.slots import Use, compared_ms, uses
-from penstock.deploy.driver.stage import Action
 from penstock.deploy.driver.standstill import Standing, standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
-from penstock.deploy.line.messages import Hello, encode_deployment
+from penstock.deploy.line.messages import Hello
 from penstock.deploy.line.power import work_ms
-from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.recent import Window
 from penstock.deploy.metrics.sums import Sums, require_measured
 from penstock.deploy.results.dataframes import Results
-from penstock.deploy.results.files import unkept
-from penstock.deploy.worker.control import SCHEME
-from penstock.deploy.worker.main import WorkerCall
-from penstock.deploy.worker.reachable import remove_probes, sink_probes, source_probes, unseen_faults
-from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError, UnfitSession
+from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.task_id import operator_of
 from penstock.optimise.place import find_scheduler
-from penstock.run.dataflow import sized
-from penstock.run.engine.pace import Floors, pace_speakers
-from penstock.run.engine.user_errors import with_source
+from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Deployment
 from penstock.run.transport.host import boot_id
 from penstock.run.transport.links import WorkerPlace
@@ -65,12 +58,7 @@ if TYPE_CHECKING:
     from penstock.deploy.metrics.exporter import Exporter
 
 log = logging.getLogger(__name__)
-RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first Python workers many
-OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
-KILL_SECONDS = 30.0
 STOP_QUIET_SECONDS = 5.0  # how long a drain may take before the log tells what it waits for
-LEAVE_SECONDS = 2.0
-JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
 
 
 class Job:
@@ -86,26 +74,20 @@ class Job:
         self._status = "starting"
         self._error: PenstockError | None = None
         self._ended = threading.Event()
-        self._cancel_asked = False
         self._working_since = time.monotonic()
         self._deployment: Deployment | None = None
         self._bound_notes: tuple[str, ...] = ()
         self._loads: Mapping[str, float] = {}  # of tasks, as the plan was made for them
         self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
-        ticket = secrets.token_bytes(KEY_BYTES)
         self._log = MetricLog(self.id, order.metrics, self.name)
         self._exporter: Exporter | None = None
-        self._results = Results(spark, order.dataflow)
-        self._server = ControlServer(order.bind, ticket, order.workers, self._take)
-        location = f"{SCHEME}{order.host}:{self._server.port}"
-        loopback = order.host == "127.0.0.1"
-        frames, files = tuple(order.frames), self._results.files
-        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, self.id))
-        call = WorkerCall(self.id, order.dataflow, order.workers, location, loopback, frames, files, self._probes)
+        self._epochs: DriverEpochs | None = order.epochs
+        self._results = Results(spark, order.dataflow, {} if order.epochs is None else order.epochs.collected)
+        around = Surroundings(spark, order, self.id, self._results.files, self._take, self._kept)
         try:
-            self._action = Action(spark, call, order.input(), ticket, on_change=self._server.roll.awaken)
+            self._attempts = Attempts(around, self._epochs, self._bind, self._at_work, self._slots)
         except BaseException:  # Spark refuses the DataFrame
-            self._abandon()
+            self._results.discard()
             raise
 
     # -- for users ---------------------------------------------------------------------------------------------------
@@ -126,6 +108,8 @@ class Job:
         return (
             *self._order.notes,
             *self._bound_notes,
+            *(() if self._epochs is None else self._epochs.notes),
+            *(recovery.note for recovery in self._attempts.recovered),
             *self._log.notes,
             *time_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000),
         )
@@ -140,6 +124,28 @@ class Job:
         """Rows that came behind the watermark or had no time, by operator; operators without any are left out."""
         return dict(late_rows(self._log.sums()))
 
+    @property
+    def recoveries(self) -> int:
+        """How many times the job has gone on from an epoch after a failure, in this process."""
+        return len(self._attempts.recovered)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the job is under way: numbers grow as long as its checkpoint folder lives."""
+        return self._attempts.now.number
+
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch; 0 before the first, and without checkpoints."""
+        return 0 if self._epochs is None else self._epochs.last_epoch
+
+    def savepoint(self, name: str, timeout: float = SAVEPOINT_SECONDS) -> int:
+        """Commit an epoch now and keep it under a name, until somebody removes it; answers its number."""
+        if self._epochs is None:
+            msg = f"job {self.name!r} has no checkpoints, so it has no savepoints; start it with checkpoint=FOLDER"
+            raise InvalidInput(msg)
+        return self._epochs.savepoint(name, timeout).epoch
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when the time is over first. Raises what the job failed with."""
         if not wait_in_steps(self._ended.wait, timeout):
@@ -152,7 +158,7 @@ class Job:
         """Drain: sources end, everything flows out; then as `result`."""
         if not self._ended.is_set():
             self._status = "stopping"
-            self._server.roll.command("stop")
+            self._attempts.stop()
             if not wait_in_steps(self._ended.wait, STOP_QUIET_SECONDS):
                 log.warning(
                     standstill(self.name, STOP_QUIET_SECONDS, self._standing(), self._order.settings.interval_s)
@@ -171,13 +177,12 @@ class Job:
         if self._ended.is_set() or self._status == "stopping":
             msg = f"job {self.name!r} is {self._status}; region {region!r} can be scaled only while the job runs"
             raise InvalidInput(msg)
-        self._server.roll.scale(region, replicas)
+        self._attempts.scale(region, replicas)
 
     def cancel(self) -> None:
         """End now. Workers are asked first; Spark kills those that do not obey. Leaves no process, socket or file."""
         if not self._ended.is_set():
-            self._cancel_asked = True
-            self._server.roll.command("cancel")
+            self._attempts.cancel()
             self._ended.wait(OBEY_SECONDS + KILL_SECONDS + 2 * LEAVE_SECONDS)
         if self._status != "finished":  # the rows of a finished job are its answer, and stay
             self._results.discard()
@@ -314,7 +319,7 @@ class Job:
         """Workers that have not said goodbye, with their silence since the job began and what waits in their queues."""
         newest, since = self._log.sums().newest, self._working_since
         silent_s = {hello.worker: self._log.silent_s(hello.worker, since) for hello in self.workers}
-        there = [hello for hello in self.workers if hello.worker not in self._server.roll.statuses]
+        there = [hello for hello in self.workers if hello.worker not in self._attempts.now.roll.statuses]
         return standing(there, self.places, self.worker_of, newest, silent_s)
 
     # -- from start to end -------------------------------------------------------------------------------------------
@@ -323,9 +328,12 @@ class Job:
         """Launch, meet the workers and send them to work; whatever goes wrong or interrupts, nothing stays behind."""
         self._serve_page()
         _live.add(self)
+        if self._epochs is not None and self._epochs.is_over:  # its answer is there already
+            self._conclude()
+            return
+        self._attempts.now.start()
         threading.Thread(target=self._supervise, name=f"penstock-{self.id}-supervisor", daemon=True).start()
-        self._action.start()
-        if self._action.waits_for_stages:  # for as long as they take; the caller can ask the job how far it is
+        if self._attempts.now.action.waits_for_stages:  # as long as they take; the caller can ask how far the job is
             threading.Thread(target=self._meet_later, name=f"penstock-{self.id}-meeting", daemon=True).start()
             return
         try:
@@ -347,46 +355,28 @@ class Job:
             self.cancel()
 
     def _meet(self) -> None:
-        roll = self._server.roll
-        with roll.changed:
-            wait_in_steps(
-                lambda seconds: roll.changed.wait_for(
-                    lambda: self._action.launched or self._action.ended or roll.ending, seconds
-                ),
-                None,
-            )
-        if not roll.wait_for_all(lambda: self._action.ended, RENDEZVOUS_SECONDS):
-            self._fail_to_meet()
-            return
-        hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
-        remove_probes(self._probes)
-        faults = hello_faults(hellos, platform.python_version(), pa.__version__)
-        if faults := faults + unseen_faults(self._probes, hellos):
-            raise UnfitSession(faults)
-        dataflow = sized(self._order.dataflow, len(hellos))
-        order, others = self._order, self._others()
-        bound = bind(dataflow, hellos, order.placing, self.id, order.settings, self._compared_ms(hellos), others)
+        """The first attempt's workers; where they end before they work, the supervisor knows what comes of it."""
+        if not self._attempts.meet_first():
+            wait_in_steps(lambda step: self._ended.wait(step) or self._attempts.begun.is_set(), None)
+            if self._error is not None:
+                raise self._error
+
+    def _bind(self, placing: Placing, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
+        settings, others = self._order.settings, self._others()
+        return bind(dataflow, hellos, placing, self.id, settings, self._compared_ms(hellos), others)
+
+    def _at_work(self, hellos: tuple[Hello, ...], bound: Bound) -> None:
+        """The workers of an attempt have met and are about to begin."""
         self._loads = bound.loads
         self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
-        self.workers = tuple(hellos)
+        self.workers = hellos
         if self._status == "starting":  # it may have been stopped meanwhile
             self._status = "running"
         self._working_since = time.monotonic()
-        floors = Floors(pace_speakers(dataflow, self._deployment.worker_of))
-        roll.publish(encode_deployment(self._deployment), floors)
 
-    def _fail_to_meet(self) -> None:
-        """Raise what the job ended with, or that its workers did not come in time."""
-        roll = self._server.roll
-        if roll.ending or self._action.ended:
-            self.wait()
-            if self._error is not None:
-                raise self._error
-        msg = (
-            f"topology {self.name!r} waited {RENDEZVOUS_SECONDS:g} s for {self._order.workers} workers but "
-            f"{len(roll.hellos)} came; other queries may hold the slots"
-        )
-        raise JobFailed(msg)
+    def _slots(self) -> int:
+        """Slots that the job could have now, its own included."""
+        return slots_now(self._spark) - sum(workers_at_work(self).values())
 
     def _serve_page(self) -> None:
         """Open the page for Prometheus, if one is wanted; a port that is taken ends the job before it begins."""
@@ -400,14 +390,9 @@ class Job:
         try:
             self._exporter = Exporter(self.id, self._log.sums, port, host)
         except BaseException:
-            self._abandon()
+            self._attempts.now.close()
+            self._results.discard()
             raise
-
-    def _abandon(self) -> None:
-        """Leave nothing of a job that has not begun."""
-        self._server.end()
-        self._results.discard()
-        remove_probes(self._probes)
 
     def _take(self, worker: int, kind: str, name: str, batch: pa.RecordBatch) -> None:
         if kind == "metrics":
@@ -415,24 +400,18 @@ class Job:
         else:
             self._results.take(name, batch)
 
+    def _kept(self, worker: int, report: Report) -> None:
+        if self._epochs is None:
+            msg = f"worker {worker} hands over an epoch of a job without checkpoints"
+            raise ValueError(msg)
+        self._epochs.kept(worker, report)
+
     def _supervise(self) -> None:
         try:
-            roll = self._server.roll
-            with roll.changed:
-                roll.changed.wait_for(lambda: self._action.ended or roll.ending)
-            if not self._action.wait(OBEY_SECONDS if roll.hellos else 0):
-                self._action.cancel(KILL_SECONDS)
-            self._await_survivors()
+            gave_up = self._attempts.supervise()
+            self._error = self._error or gave_up
         finally:
             self._conclude()
-
-    def _await_survivors(self) -> None:
-        """Spark ends an aborted stage before its workers are gone; they are told, and given a moment to go."""
-        roll = self._server.roll
-        if self._action.error is not None:
-            roll.command("cancel")
-            with roll.changed:
-                roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
 
     def _conclude(self) -> None:
         """Close everything and say what became of the job; waiting threads are told, whatever fails on the way."""
@@ -453,40 +432,37 @@ class Job:
 
     def _close_books(self) -> None:
         """Take no more rows; a metric log that is not complete is no reason to throw the results away."""
-        self._server.end()
-        remove_probes(self._probes)
+        if self._epochs is not None:
+            self._epochs.end(finished=self._attempts.now.has_finished)
+        self._attempts.now.close()
         if self._exporter is not None:
             self._exporter.close()
         self._log.close()
         try:
             self._results.finish()
         except (OSError, pa.ArrowException) as error:
-            self._server.roll.give_up(str(error))
+            self._attempts.now.roll.give_up(str(error))
 
     def _judge(self) -> None:
-        roll, error = self._server.roll, self._action.error
-        reports = Reports(
-            self.name,
-            dict(roll.hellos),
-            dict(roll.statuses),
-            [replace(fault, trace=with_source(fault.trace)) for fault in roll.faults],
-            self._deployment,
-            self._action.reason,
-            self._cancel_asked,
-            self._order.workers,
-            None if roll.given_up is None else unkept(roll.given_up),
-            None if error is None else jvm_ending(self._spark, JVM_SECONDS if lost_jvm(error) else 0.0),
-        )
-        self._error = self._error or judge(reports)
+        epochs = self._epochs
+        if epochs is not None and epochs.is_over and self._error is None:  # whatever came behind the last epoch
+            epochs.finish()
+            return
+        self._error = self._error or self._attempts.judged()
+        if epochs is not None and self._error is None:
+            self._error = epochs.error or JobFailed(
+                f"topology {self.name!r}: its last epoch was not committed; run it again, and it goes on from epoch "
+                f"{epochs.last_epoch}"
+            )
 
 
 _live: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def workers_at_work() -> dict[str, int]:
+def workers_at_work(without: Job | None = None) -> dict[str, int]:
     """How many workers the jobs of this process hold, by topology; a process has one Spark context."""
     held: Counter[str] = Counter()
-    for job in list(_live):
+    for job in [job for job in _live if job is not without]:
         held[job.name] += job._order.workers if job._deployment is None else len(job._deployment.workers)
     return dict(held)
 

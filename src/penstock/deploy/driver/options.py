@@ -7,6 +7,7 @@ options `submit` makes the order, which is everything that a job is told.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.driver.binding import Placing
 from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.preflight import WORKERS_MAX
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
+CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX = 0.02, 86_400.0
 SCHEDULER = "best"  # where none is named
 
 
@@ -65,6 +68,8 @@ class JobOptions:
     frames: Mapping[str, DataFrame] | None = None
     prometheus_port: int | None = None
     prometheus_host: str = "127.0.0.1"
+    checkpoint: str | PathLike[str] | None = None
+    checkpoint_interval_s: float = 10.0
 
     def require_sound(self) -> None:
         """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
@@ -82,6 +87,7 @@ class JobOptions:
         require_kind(self.take_last_slot, bool, "take_last_slot", "True or False")
         require_kind(self.prometheus_host, str, "prometheus_host", "a host name or an address")
         require_kind(self.frames, Mapping | None, "frames", "a dict of DataFrames by the names of their sources")
+        self._require_sound_checkpoint()
         if self.workers is not None:
             require_count(self.workers, 1, WORKERS_MAX, "workers")
         if self.prometheus_port is not None:
@@ -97,6 +103,20 @@ class JobOptions:
         self.placing(1)
         require_settings(self.scheduler or SCHEDULER, self.settings or {})
         self._require_sound_fusion()
+
+    def _require_sound_checkpoint(self) -> None:
+        require_kind(self.checkpoint, str | PathLike | None, "checkpoint", "the path or URI of a folder")
+        least, most = CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX
+        require_number(self.checkpoint_interval_s, least, most, "checkpoint_interval_s")
+
+    @property
+    def checkpoint_order(self) -> CheckpointOrder | None:
+        """Where epochs go and how often they come; None: the job keeps none."""
+        if self.checkpoint is None:
+            return None
+        root = os.fspath(self.checkpoint)
+        root = root if "://" in root else os.path.abspath(root)  # as the driver means it, wherever workers are
+        return CheckpointOrder(root, self.checkpoint_interval_s)
 
     @property
     def metrics_folder(self) -> Path | None:
@@ -211,6 +231,8 @@ class JobOrder:
     prometheus: tuple[str, int] | None = None  # host and port of the page; port 0 lets the kernel pick
     reads: tuple[tuple[str, str], ...] = ()  # sources and a file of each, that every worker must see
     writes: tuple[tuple[str, str], ...] = ()  # sinks and the folder of each
+    epochs: DriverEpochs | None = None  # where the job keeps its epochs, opened
+    spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: files with a DataFrame's rows
 
     def input(self) -> DataFrame | None:
         """What Spark hands to the workers, if anything."""

@@ -19,8 +19,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.contract import Report
 from penstock.deploy.line.door import Door
-from penstock.deploy.line.messages import BATCH_BYTES_MAX, REPORT_BYTES_MAX, Fault, Hello, decode, decode_rows, encode
+from penstock.deploy.line.messages import (
+    BATCH_BYTES_MAX,
+    REPORT_BYTES_MAX,
+    Fault,
+    Hello,
+    decode,
+    decode_report,
+    decode_rows,
+    encode,
+)
 from penstock.deploy.line.sealed import (
     END,
     KEY_BYTES,
@@ -48,6 +58,7 @@ STEP_SECONDS = 0.5  # how late an interrupt can be seen
 MESSAGE_SECONDS = 120.0  # from a message's first byte to its last: a worker may be stopped for a while
 
 TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
+TakeReport = Callable[[int, Report], None]  # worker, its word that its part of an epoch is kept
 
 
 @dataclass
@@ -218,9 +229,12 @@ class ControlServer:
     connections to other workers. So the ticket alone, once its number has said hello, opens nothing.
     """
 
-    def __init__(self, host: str, ticket: bytes, workers_max: int, take: TakeBatch) -> None:
+    def __init__(
+        self, host: str, ticket: bytes, workers_max: int, take: TakeBatch, kept: TakeReport | None = None
+    ) -> None:
+        """`kept` is told of parts of epochs; ValueError from it refuses the call. None: the job has no checkpoints."""
         self.roll = Roll()
-        self._ticket, self._workers_max, self._take = ticket, workers_max, take
+        self._ticket, self._workers_max, self._take, self._kept = ticket, workers_max, take, kept
         self._secret = secrets.token_bytes(KEY_BYTES)
         listener = listen(host)
         self.port: int = listener.getsockname()[1]
@@ -286,6 +300,8 @@ class ControlServer:
                 return self.roll.pace(hello.worker, call["floors"])
             case "fault":
                 self.roll.fault(Fault(**{**call, "worker": hello.worker}))
+            case "kept" if self._kept is not None:
+                self._kept(hello.worker, decode_report(call))
             case "done":
                 self.roll.done(hello.worker, str(call["status"]))
             case _:

@@ -85,13 +85,17 @@ class Action:
         ticket: bytes,
         *,
         on_change: Callable[[], None],
+        number: int = 1,
     ) -> None:
-        """`frame` has at most as many partitions as the call has workers; `on_change`: it was launched, or it ended."""
+        """`frame` has at most as many partitions as the call has workers; `on_change`: it was launched, or it ended.
+
+        `number` is that of the attempt at the job: each has a job group of its own.
+        """
         self._spark, self._call, self._ticket, self._on_change = spark, call, ticket, on_change
         with _packed(call.dataflow.name):
             self._mapped = None if frame is None else map_in_arrow(frame, call.on_batches, STATUS_SCHEMA)
         self.waits_for_stages = self._mapped is not None and runs_stages_first(self._mapped)
-        self.group = f"penstock-{call.job}"
+        self.group = f"penstock-{call.job}" + (f"-{number}" if number > 1 else "")
         self.error: Exception | None = None
         self.reason: str | None = None  # of the error, in words
         self.cancelled = False

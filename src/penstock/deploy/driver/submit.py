@@ -9,6 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
+from penstock.deploy.attempt.epochs import DriverEpochs
+from penstock.deploy.attempt.publications import checkpoint_notes
+from penstock.deploy.attempt.spool import spooled
 from penstock.deploy.driver.binding import Placing, tasks_per_worker, workers_needed
 from penstock.deploy.driver.facts import bind_address, driver_host, gather_facts, is_authenticated, require_classic
 from penstock.deploy.driver.folders import prepare_folders
@@ -119,12 +122,22 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     notes += _unread(dataflow) + open_notes(is_authenticated(spark.sparkContext))
     notes += () if isinstance(topology, Dataflow) else topology.notes
     require_interpreter(spark.sparkContext)
-    sinks = [(name, sink) for name, (sink, _) in dataflow.sinks().items()]
-    prepare_folders(sinks, partial(files_read, dataflow, frames))
+    epochs = _epochs(dataflow, options)
+    if epochs is None or epochs.is_new:  # a job that goes on finds its own files
+        sinks = [(name, sink) for name, (sink, _) in dataflow.sinks().items()]
+        prepare_folders(sinks, partial(files_read, dataflow, frames))
+    if epochs is not None:
+        epochs.open()
+        notes += checkpoint_notes(dataflow)
     leave_out_repeated_errors()
-    job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options))
+    job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options, epochs))
     job.begin()
     return job
+
+
+def _epochs(dataflow: Dataflow, options: JobOptions) -> DriverEpochs | None:
+    order = options.checkpoint_order
+    return None if order is None else DriverEpochs(order, dataflow)
 
 
 def _order(
@@ -135,10 +148,14 @@ def _order(
     placing: Placing,
     notes: tuple[str, ...],
     options: JobOptions,
+    epochs: DriverEpochs | None,
 ) -> JobOrder:
     """What the job is told, with the paths that every worker must see."""
     folder, port = options.metrics_folder, options.prometheus_port
     sources = [(operator.name, operator.source.files) for operator in dataflow.operators]
+    written: Mapping[str, tuple[str, ...]] = {}
+    if epochs is not None and not epochs.is_over:  # rows that Spark hands in cannot come again
+        written, frames = spooled(dataflow, frames, epochs.store.inputs(), workers), {}
     return JobOrder(
         dataflow,
         workers,
@@ -152,6 +169,8 @@ def _order(
         None if port is None else (options.prometheus_host, port),
         reads=tuple((name, files[0]) for name, files in sources if files),
         writes=tuple((name, sink.folder) for name, (sink, _) in dataflow.sinks().items() if sink.folder is not None),
+        epochs=epochs,
+        spooled=written,
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.contract import Part, Report
+from penstock.run.contract import Staged
 from penstock.run.engine.worker import Checkpoint, Deployment
 from penstock.run.engine.worker_share import RunSettings
 from penstock.run.transport.links import WorkerPlace
@@ -123,6 +125,31 @@ def decode_deployment(value: Mapping[str, Any]) -> Deployment:
         value["worker_of"],
         RunSettings(**value["settings"]),
         None if (checkpoint := value.get("checkpoint")) is None else Checkpoint(**checkpoint),
+    )
+
+
+def encode_report(report: Report) -> dict[str, object]:
+    """A worker's word that its part of an epoch is kept, as plain values."""
+    return asdict(report)
+
+
+def decode_report(value: Mapping[str, Any]) -> Report:
+    """What `encode_report` made; ValueError, TypeError or KeyError for anything else."""
+    part = value["part"]
+    staged = tuple(Staged(str(sink), str(path), int(rows), int(size)) for sink, path, rows, size in part["staged"])
+    epoch = value["epoch"]
+    return Report(
+        int(value["attempt"]),
+        None if epoch is None else int(epoch),
+        Part(
+            int(part["worker"]),
+            str(part["path"]),
+            int(part["size"]),
+            str(part["checksum"]),
+            tuple(map(str, part["tasks"])),
+            tuple(map(str, part["finished"])),
+            staged,
+        ),
     )
 
 

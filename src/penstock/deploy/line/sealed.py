@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 KEY_BYTES = 32
-LANES = ("talk", "poll", "data", "pace")
+LANES = ("talk", "poll", "data", "pace", "keep")
 WORDS, RESULTS, METRICS, END = 1, 2, 3, 4  # kinds of message
 GREETING = struct.Struct("<8s32s")  # magic, the driver's nonce
 _CLAIM = struct.Struct("<8sI4s32s")  # magic, worker, lane, the worker's nonce

@@ -8,18 +8,21 @@ and become a DataFrame in the JVM's memory. A few rows go into that memory in an
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.deploy.results.files import ResultFolder, fits_parquet, positional
+from penstock.checkpoint.publication import CollectPublication
+from penstock.deploy.results.files import ResultFolder
 from penstock.deploy.results.kept_files import keep_while_read
 from penstock.deploy.results.spool import ResultSpool
 from penstock.deploy.results.types import spark_schema
 from penstock.deploy.session.local import runs_here
 from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.run.dataflow import Dataflow
+from penstock.run.operators.sinks.positional import fits_parquet, positional
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +34,9 @@ SMALL_BYTES = 1 << 20  # of a sink's files, whose rows may as well live in the J
 class Results:
     """Collects rows while the job runs; makes DataFrames of them once, when they are asked for."""
 
-    def __init__(self, spark: SparkSession, dataflow: Dataflow) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, dataflow: Dataflow, published: Mapping[str, CollectPublication]) -> None:
+        """`published` has the collecting sinks of a job with checkpoints: their rows are files of committed epochs."""
+        self._spark, self._published = spark, published
         self._paths: dict[str, str] = {}
         self._order: list[str] = []
         schemas: dict[str, pa.Schema] = {}
@@ -45,6 +49,7 @@ class Results:
                 self._order.append(name)
         self._folder = PrivateFolder("results")
         self._spool = ResultSpool(self._folder, schemas)
+        self._schemas = schemas
         here = runs_here(str(spark.sparkContext.master))
         written = {name: schema for name, schema in schemas.items() if here and fits_parquet(schema)}
         self.files = ResultFolder(str(self._folder.path), written)
@@ -89,6 +94,8 @@ class Results:
     def _frame(self, sink: str) -> DataFrame:
         if sink in self._paths:
             return self._spark.read.parquet(self._paths[sink])
+        if sink in self._published:
+            return self._read_published(sink, self._published[sink])
         if sink in self.files.schemas:
             return self._read(sink)
         return frame_of(self._spark, self._spool.table(sink))
@@ -97,12 +104,21 @@ class Results:
         """The files of a sink, with the names and types that its rows were declared to have."""
         if self.files.size(sink) <= SMALL_BYTES:
             return frame_of(self._spark, self.files.table(sink))
-        schema = self.files.schemas[sink]
+        frame = self._parquet(self.files.schemas[sink], [self.files.of(sink).as_uri()])
+        self._read_in_place.append(frame)
+        return frame.toDF(*self.files.schemas[sink].names)
+
+    def _parquet(self, schema: pa.Schema, paths: list[str]) -> DataFrame:
         # Dates before 1582 need no correction: our files do not use the calendar of old versions of Spark.
         reader = self._spark.read.schema(spark_schema(positional(schema))).option("datetimeRebaseMode", "CORRECTED")
-        frame = reader.parquet(self.files.of(sink).as_uri())
-        self._read_in_place.append(frame)
-        return frame.toDF(*schema.names)
+        return reader.parquet(*paths)
+
+    def _read_published(self, sink: str, published: CollectPublication) -> DataFrame:
+        """The rows of committed epochs, which stay in the checkpoint folder."""
+        schema = self._schemas[sink]
+        if published.is_parquet and published.size > SMALL_BYTES:
+            return self._parquet(schema, published.files()).toDF(*schema.names)
+        return frame_of(self._spark, published.table(schema))
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:

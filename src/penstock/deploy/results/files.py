@@ -2,9 +2,8 @@
 
 Where all executors run on the driver's machine, rows need not go through the driver. Each worker writes into the job's
 private folder, and the result is a DataFrame over these files: it takes no memory of the JVM and answers a count from
-the files' footers. Columns are named by position, because Parquet does not take every name; the reader restores the
-names. Rows keep their task's order (`test_rows_come_back_in_order_under_any_name`). Rejected: dictionaries and
-compression, which cost more time than they save where files are read on the machine that wrote them.
+the files' footers. Columns are named by position (`run/operators/sinks/positional.py`); the reader restores the names.
+Rows keep their task's order (`test_rows_come_back_in_order_under_any_name`).
 """
 
 from __future__ import annotations
@@ -17,38 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.run.operators.sinks.positional import OPTIONS, fitted, positional
 from penstock.run.operators.sinks.row_groups import RowGroups
-
-OPTIONS: dict[str, object] = {
-    "compression": "none",
-    "use_dictionary": False,
-    "write_statistics": False,
-    "store_schema": False,
-}
-
-
-def fits_parquet(schema: pa.Schema) -> bool:
-    """Whether Spark reads from Parquet exactly what was written, for every type in the schema."""
-    return bool(len(schema)) and all(_fits(field.type) for field in schema)
-
-
-def _fits(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        names = {field.name.lower() for field in kind}  # Spark looks nested fields up by name, in either case
-        return 0 < len(names) == kind.num_fields and all(_fits(field.type) for field in kind)
-    if pa.types.is_map(kind):
-        return _fits(kind.key_type) and _fits(kind.item_type)
-    if pa.types.is_list(kind):
-        return _fits(kind.value_type)
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "us")
-    plain = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.date32())
-    return kind in (*plain, pa.string(), pa.binary()) or pa.types.is_decimal128(kind)
-
-
-def positional(schema: pa.Schema) -> pa.Schema:
-    """The schema with columns named c0, c1, ..."""
-    return pa.schema([field.with_name(f"c{i}") for i, field in enumerate(schema)])
 
 
 @dataclass(frozen=True)
@@ -94,9 +63,7 @@ class ResultFiles:
             folder.mkdir(mode=0o700, exist_ok=True)
             schema = positional(self._folder.schemas[sink])
             part = self._parts[sink] = RowGroups(folder / f"part-{self._worker:05d}.parquet", schema, **OPTIONS)
-        pairs = zip(batch.columns, part.schema, strict=True)
-        arrays = [array if array.type == field.type else array.cast(field.type) for array, field in pairs]
-        part.add(pa.RecordBatch.from_arrays(arrays, schema=part.schema))
+        part.add(fitted(batch, part.schema))
 
     def finish(self) -> None:
         """Make the files whole."""

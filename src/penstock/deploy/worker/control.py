@@ -22,7 +22,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.deploy.line.messages import TEXT_BYTES_MAX, Fault, Hello, decode, decode_deployment, encode, encode_rows
+from penstock.checkpoint.contract import Report
+from penstock.deploy.line.messages import (
+    TEXT_BYTES_MAX,
+    Fault,
+    Hello,
+    decode,
+    decode_deployment,
+    encode,
+    encode_report,
+    encode_rows,
+)
 from penstock.deploy.line.sealed import END, METRICS, RESULTS, WORDS, Line, LineBroken, derive, open_line, veiled
 from penstock.run.engine.meters import joined
 from penstock.run.engine.worker import Cancelled, Deployment
@@ -103,6 +113,20 @@ class DriverLine:
         if self._broken is not None:
             msg = f"rows did not reach the driver: {self._broken}"
             raise DriverGone(msg)
+
+    def kept(self, report: Report) -> None:
+        """Say that this worker's part of an epoch is kept; called by the keeper's thread alone."""
+        self._call("keep", "kept", encode_report(report))
+
+    def unkept(self, message: str) -> None:
+        """Say that a part of an epoch could not be kept; called by the keeper's thread alone."""
+        with contextlib.suppress(OSError):
+            self._call("keep", "fault", asdict(Fault(self._worker, "worker", message)))
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this worker has been told to end at once."""
+        return self._cancelled
 
     def fault(self, fault: Fault) -> None:
         """Report why this worker gives up; where the driver has gone, do nothing."""

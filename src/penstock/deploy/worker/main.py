@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -25,20 +25,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.checkpoint.store import Store
 from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
 from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.worker.control import SCHEME, DriverLine
+from penstock.deploy.worker.keeper import Keeper
 from penstock.deploy.worker.node_tags import node_tags
 from penstock.deploy.worker.pulled import InputLost, PulledInput
 from penstock.deploy.worker.reachable import Probe, unseen
 from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
-from penstock.run.contract import Interrupted
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, Interrupted
 from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS
+from penstock.run.operators.sources.spooled import SETTING_SPOOLED
 from penstock.run.transport.host import boot_id, namespaces
 from penstock.run.transport.socket import listen
 
@@ -70,6 +73,7 @@ class WorkerCall:
     frames: tuple[str, ...] = ()  # the operators that read DataFrames; where there are several, rows are tagged
     results: ResultFolder = field(default_factory=lambda: ResultFolder("", {}))
     probes: tuple[Probe, ...] = ()  # files that the worker must see
+    spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.mapPartitions`: a worker whose sources read for themselves, or that has no part of a DataFrame."""
@@ -149,10 +153,14 @@ def _work(
         (files if sink in call.results.schemas else line).deliver(sink, batch)
 
     settings = {SETTING_INPUTS: _inputs(call.frames, pulled), SETTING_DELIVER: deliver, SETTING_JOB: call.job}
-    node = deployment.workers[me].node
+    node, keeper = deployment.workers[me].node, None
     try:
+        if (checkpoint := deployment.checkpoint) is not None:
+            keeper = Keeper(checkpoint, me, line.kept, line.unkept, lambda: line.is_cancelled)
+            settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
+            settings |= {SETTING_SPOOLED: call.spooled}
         dataflow = sized(call.dataflow, len(deployment.workers))
-        Worker(dataflow, deployment, me, line, settings).run(listener, line.data_key)
+        Worker(dataflow, deployment, me, line, settings, epochs=keeper).run(listener, line.data_key)
         files.finish()
         line.flush()
     except Cancelled:
@@ -162,6 +170,8 @@ def _work(
         return "failed"
     finally:
         files.close()
+        if keeper is not None:
+            keeper.close()
     return "finished"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.run.contract import Staged
+from penstock.run.contract import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class TaskSnapshot:
     task: str
     finished: bool
     state: Mapping[str, bytes]  # named byte strings, Arrow IPC or JSON; "engine" is the engine's own part
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[Staging, ...] = ()  # to be finished by who keeps the epoch, beside the loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.model.task_id import TaskId, operator_of
-from penstock.run.contract import BEFORE_TIME_US, Staged
+from penstock.run.contract import BEFORE_TIME_US, Staging
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.epochs import Epochs, Restored, TaskSnapshot
 from penstock.run.engine.routing import owner
@@ -47,7 +47,7 @@ class Snapshots:
         self._handed_over = epochs.first - 1  # the last epoch that was
         self._saved: dict[int, TaskSnapshot] = {}  # at the marker of the epoch under way
         self._finished: dict[int, Mapping[str, bytes]] = {}  # tasks that have, and what they knew
-        self._left_over: dict[int, tuple[Staged, ...]] = {}  # files of finished tasks that are not handed over yet
+        self._left_over: dict[int, tuple[Staging, ...]] = {}  # files of finished tasks that are not handed over yet
 
     # -- saving --------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock._core import PreparedImage
 from penstock.errors import InternalError
 from penstock.model.task_id import TaskId, operator_of
-from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staged, Task, TaskContext
+from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.clock import origin_ns
 from penstock.run.engine.faults import Cancelled, TaskFault
@@ -350,7 +350,7 @@ class TaskRunner:
         with self._charged(t):
             return self.tasks[t].take_state()
 
-    def staged(self, t: int, epoch: int) -> tuple[Staged, ...]:
+    def staged(self, t: int, epoch: int) -> tuple[Staging, ...]:
         """The files that a task's sinks have finished with this epoch."""
         with self._charged(t):
             return tuple(self.tasks[t].stage(epoch))

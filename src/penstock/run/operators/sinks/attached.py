@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Staged, Task, TaskContext
+from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled
@@ -121,7 +121,7 @@ class WithSinks(Task):
         if errors:
             raise errors[0]
 
-    def stage(self, epoch: int) -> Sequence[Staged]:
+    def stage(self, epoch: int) -> Sequence[Staging]:
         """What the sinks have written since the last marker."""
         found = list(self.inner.stage(epoch))
         for attached, sink in self.sinks:

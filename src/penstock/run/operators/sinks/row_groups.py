@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import fs
 
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 << 20
@@ -18,8 +19,15 @@ GROUP_BYTES = 32 << 20
 class RowGroups:
     """Keeps rows until they make a row group, then appends it to the file, which the first group makes."""
 
-    def __init__(self, path: Path, schema: pa.Schema, **options: Any) -> None:  # noqa: ANN401 # those of ParquetWriter
-        self.path, self.schema, self._options = path, schema, options
+    def __init__(
+        self,
+        path: Path | str,
+        schema: pa.Schema,
+        filesystem: fs.FileSystem | None = None,
+        **options: Any,  # noqa: ANN401 # those of ParquetWriter
+    ) -> None:
+        self.path, self.schema, self._options = str(path), schema, options
+        self._filesystem = filesystem or fs.LocalFileSystem()
         self._writer: Any = None
         self._group: Any = None  # rows on their way to a row group, as Arrow bytes
         self._rows = 0
@@ -52,13 +60,14 @@ class RowGroups:
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._writer = None
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(self.path)
 
     def _write_group(self) -> None:
         if self._writer is None:
             import pyarrow.parquet as pq
 
-            self._writer = pq.ParquetWriter(str(self.path), self.schema, **self._options)
+            self._writer = pq.ParquetWriter(self.path, self.schema, filesystem=self._filesystem, **self._options)
         if self._group is not None:
             self._stream.close()
             rows = pa.ipc.open_stream(self._group.getvalue()).read_all()

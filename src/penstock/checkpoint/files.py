@@ -1,0 +1,372 @@
+"""Files beneath a store's root, each of which is there whole or not at all, and stays once its writing has returned.
+
+On a local file system a file is written under another name, flushed to the disk and linked to its own name; then the
+folder is flushed (`test_a_file_is_on_the_disk_before_its_name_is`). On an object store one put does all of this. Other
+file systems that pyarrow reaches move a finished file to its name; whether it is on a disk by then is their affair.
+Only local file systems let one process keep others out, so only there are two claims at the same moment told apart.
+Rejected: pyarrow's own local file system, which can neither flush nor link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyarrow import fs
+
+UNFINISHED = ".writing"  # how the names of files end that are not there yet
+LOCK = "lock"
+LOCK_WAIT_S = 10.0  # a commit holds the lock for milliseconds
+LOCK_RETRY_S = 0.01
+OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+NAMES_MAX = 1_000_000  # in one folder
+LOST = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EIO, errno.EFBIG})
+UNABLE = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EMLINK})
+
+Piece: TypeAlias = bytes | memoryview | pa.Buffer
+
+
+class Files(Protocol):
+    """What a store asks of a file system. Paths are relative to the root, with `/`; faults are OSErrors."""
+
+    root: str
+
+    def read(self, path: str, size_max: int) -> bytes:
+        """All bytes of a file, which is no larger than this."""
+
+    def reader(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A file to be read from its beginning."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None: there is no such file."""
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder; nothing, where there is no folder."""
+
+    def write(self, path: str, pieces: Iterable[Piece]) -> None:
+        """A new file, which counts only when another one names it: it may be there in part before this returns."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """A new file, whole or not there; FileExistsError where there is one."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """A file in place of the one that is there, if any."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder, if it is empty."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody else who asks for it is inside meanwhile, where the file system can say so."""
+
+
+def files_at(root: str, filesystem: fs.FileSystem | None = None) -> Files:
+    """The files beneath a path or URI; OSError, ValueError or pa.ArrowException where it cannot be reached."""
+    if not root or "\0" in root:
+        msg = "it is no path"
+        raise ValueError(msg)
+    if filesystem is None:
+        if "://" not in root and not root.startswith("file:"):
+            return LocalFiles(os.path.abspath(os.path.expanduser(root)))
+        filesystem, base = fs.FileSystem.from_uri(root)
+        if filesystem.type_name == "local":
+            return LocalFiles(base)
+        return RemoteFiles(filesystem, base, root)
+    return RemoteFiles(filesystem, root, root)
+
+
+class LocalFiles:
+    """A folder of this machine, or one that is mounted here."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._made: set[str] = set()
+
+    def read(self, path: str, size_max: int) -> bytes:
+        """All bytes of a file, which is no larger than this."""
+        with self.reader(path) as file:
+            return _limited(file.read(size_max + 1), size_max)
+
+    @contextlib.contextmanager
+    def reader(self, path: str) -> Iterator[BinaryIO]:
+        """A file to be read; a pipe, at which reading would wait, is refused."""
+        found = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(found).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            with open(found, "rb", buffering=0, closefd=False) as file:
+                yield file
+        finally:
+            os.close(found)
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None: there is no such file."""
+        try:
+            return os.stat(self._at(path)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder."""
+        try:
+            return _few(sorted(os.listdir(self._at(folder))), folder)
+        except FileNotFoundError:
+            return []
+
+    def write(self, path: str, pieces: Iterable[Piece]) -> None:
+        """A new file under its own name, flushed."""
+        target = self._at(path)
+        self._make(os.path.dirname(target))
+        _write(target, pieces)
+        self._flush(os.path.dirname(target))
+
+    def create(self, path: str, data: bytes) -> None:
+        """A new file, whole or not there."""
+        with self._written(path, data) as (unfinished, target):
+            try:
+                os.link(unfinished, target)
+            except FileExistsError:
+                raise
+            except OSError as error:
+                if error.errno not in UNABLE:
+                    raise
+                if os.path.lexists(target):
+                    raise FileExistsError(errno.EEXIST, "it is there already") from None
+                os.replace(unfinished, target)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """A file in place of another."""
+        with self._written(path, data) as (unfinished, target):
+            os.replace(unfinished, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._at(path))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder, if it is empty."""
+        self._made.discard(self._at(folder))
+        try:
+            os.rmdir(self._at(folder))
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """A lock that ends with the process which holds it."""
+        self._make(self.root)
+        lock = os.open(self._at(LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _take(lock)
+            yield
+        finally:
+            os.close(lock)
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    @contextlib.contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
+        """A flushed file under another name in the same folder, which is gone in the end."""
+        target = self._at(path)
+        folder = os.path.dirname(target)
+        unfinished = f"{target}.{secrets.token_hex(4)}{UNFINISHED}"
+        self._make(folder)
+        try:
+            _write(unfinished, [data])
+            yield unfinished, target
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+        self._flush(folder)
+
+    def _make(self, folder: str) -> None:
+        """A folder that is there after a loss of power too."""
+        if folder in self._made:
+            return
+        if not os.path.isdir(folder):
+            parent = os.path.dirname(folder)
+            self._make(parent)
+            with contextlib.suppress(FileExistsError):  # another process was first, or it is a file: the next call says
+                os.mkdir(folder)
+            self._flush(parent)
+        self._made.add(folder)
+
+    @staticmethod
+    def _flush(folder: str) -> None:
+        found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(found)
+        finally:
+            os.close(found)
+
+
+class RemoteFiles:
+    """Whatever else pyarrow reaches."""
+
+    def __init__(self, filesystem: fs.FileSystem, base: str, root: str) -> None:
+        self.root = root
+        self._fs, self._base = filesystem, base.rstrip("/")
+        self._puts = filesystem.type_name in OBJECT_STORES
+        self._made: set[str] = set()
+
+    def read(self, path: str, size_max: int) -> bytes:
+        """All bytes of a file, which is no larger than this."""
+        with self.reader(path) as file:
+            return _limited(file.read(size_max + 1), size_max)
+
+    def reader(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A file to be read from its beginning."""
+        stream: AbstractContextManager[BinaryIO] = self._fs.open_input_stream(self._at(path), compression=None)
+        return stream
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None: there is no such file."""
+        info = self._fs.get_file_info(self._at(path))
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder."""
+        found = self._fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))
+        return _few(sorted(info.base_name for info in found), folder)
+
+    def write(self, path: str, pieces: Iterable[Piece]) -> None:
+        """A new file, under its own name."""
+        target = self._at(path)
+        if self._fs.get_file_info(target).type != fs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, "it is there already")
+        self._make(target)
+        self._put(target, pieces)
+
+    def create(self, path: str, data: bytes) -> None:
+        """A new file, whole or not there; of two at the same moment neither is refused."""
+        if self._fs.get_file_info(self._at(path)).type != fs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, "it is there already")
+        self.replace(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """A file in place of another: one put, or a move."""
+        target = self._at(path)
+        self._make(target)
+        if self._puts:
+            self._put(target, [data])
+            return
+        unfinished = f"{target}.{secrets.token_hex(4)}{UNFINISHED}"
+        self._put(unfinished, [data])
+        if self._fs.get_file_info(target).type != fs.FileType.NotFound:
+            self._fs.delete_file(target)  # not every file system moves onto a file
+        self._fs.move(unfinished, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self._at(path))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder, if it is empty."""
+        self._made.discard(self._at(folder))
+        if not self._puts and not self.names(folder):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.delete_dir(self._at(folder))
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody can be kept out."""
+        return contextlib.nullcontext()
+
+    def _at(self, path: str) -> str:
+        return "/".join(part for part in (self._base, path) if part)
+
+    def _make(self, target: str) -> None:
+        folder = target.rpartition("/")[0]
+        if folder and not self._puts and folder not in self._made:
+            self._fs.create_dir(folder, recursive=True)
+            self._made.add(folder)
+
+    def _put(self, target: str, pieces: Iterable[Piece]) -> None:
+        try:
+            with self._fs.open_output_stream(target, compression=None) as stream:
+                for piece in pieces:
+                    stream.write(piece)
+        except BaseException:
+            with contextlib.suppress(OSError, pa.ArrowException):  # closing has put what was written
+                self._fs.delete_file(target)
+            raise
+
+
+def folder_beneath(root: str, folder: str) -> str:
+    """The path or URI of a folder beneath a root; what a URI asks for behind `?` stays behind."""
+    if "://" not in root:
+        return os.path.join(root, folder)
+    place, question, settings = root.partition("?")
+    return f"{place.rstrip('/')}/{folder}{question}{settings}"
+
+
+def _write(target: str, pieces: Iterable[Piece]) -> None:
+    """A new file of these pieces, flushed; nothing is left of it where that fails."""
+    made = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        try:
+            for piece in pieces:
+                left = memoryview(piece).cast("B")
+                while left:
+                    left = left[os.write(made, left) :]
+            os.fsync(made)
+        finally:
+            os.close(made)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(target)
+        raise
+
+
+def _take(lock: int) -> None:
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise TimeoutError(errno.ETIMEDOUT, f"another process has held it for {LOCK_WAIT_S:.0f} s") from None
+            time.sleep(LOCK_RETRY_S)
+        except OSError as error:
+            if error.errno not in UNABLE:
+                raise
+            return  # a mounted file system without locks: names that exist once are what is left
+        else:
+            return
+
+
+def _limited(data: bytes, size_max: int) -> bytes:
+    if len(data) > size_max:
+        raise OSError(errno.EFBIG, f"it is larger than {size_max:,} bytes")
+    return data
+
+
+def _few(names: list[str], folder: str) -> list[str]:
+    if len(names) > NAMES_MAX:
+        raise OSError(errno.EFBIG, f"{folder} holds {len(names):,} files, more than {NAMES_MAX:,}")
+    return names
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """The file itself is gone or broken; anything else may be otherwise in a moment."""
+    return isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno in LOST)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """What a file system says went wrong, as one short line."""
+    text: Any = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:300]

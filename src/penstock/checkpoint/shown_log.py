@@ -1,0 +1,192 @@
+"""The log by which Spark knows which files of a folder count: `_spark_metadata`, as its streaming file sink keeps it.
+
+Where the log is there, `spark.read.parquet(folder)` reads the files that it names and no others. A batch of it is one
+file: batch n appears whole, so a reader sees all of its files or none. Every tenth batch repeats what the ones before
+it say (`9.compact`), and reading begins at the last of these. So the log can be written anew in one step as well: as
+the next such batch, whatever the number of the last one was. Batches that no reader begins at any more are removed, one
+round late, because a reader may be under way.
+Format: FileStreamSinkLog, CompactibleFileStreamLog of Spark 4; `tests/spark/test_published_rows.py` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from pyarrow import fs
+
+from penstock.errors import InvalidInput
+from penstock.run.operators.sinks.folder import Folder
+
+NAME = "_spark_metadata"
+VERSION = "v1"
+COMPACT = ".compact"
+INTERVAL = 10  # batches from one that repeats all to the next; Spark's default, and told by the names of files
+BEGUN = "_begun_by_penstock"  # a file without which the log is another writer's; Spark passes over it
+BLOCK_BYTES = 32 << 20  # what Spark says of local files
+WRITERS_MAX = 100  # others that may write a batch of the same number in between
+
+
+class Layout(NamedTuple):
+    """What the names in a log say. Pure."""
+
+    latest: int  # -1: nothing has been written yet
+    interval: int
+    compacts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Layout:
+        """As Spark derives it from the names of the files."""
+        compacts = sorted(int(n.removesuffix(COMPACT)) for n in names if n.endswith(COMPACT) and _is_batch(n))
+        latest = max((int(n.removesuffix(COMPACT)) for n in names if _is_batch(n)), default=-1)
+        if len(compacts) > 1:
+            interval = compacts[-1] - compacts[-2]
+        elif compacts:
+            interval = _derived(compacts[-1] + 1)
+        else:
+            interval = INTERVAL
+        return cls(latest, interval, tuple(compacts))
+
+    def repeats_all(self, batch: int) -> bool:
+        """Whether a batch of this number says everything."""
+        return (batch + 1) % self.interval == 0
+
+    def name(self, batch: int) -> str:
+        """The file of a batch."""
+        return f"{batch}{COMPACT}" if self.repeats_all(batch) else str(batch)
+
+    def read(self) -> list[str]:
+        """The files that together say everything."""
+        first = max(0, (self.latest + 1) // self.interval * self.interval - 1)
+        return [self.name(batch) for batch in range(first, self.latest + 1)]
+
+    def next_whole(self) -> int:
+        """The number of the next batch that repeats all."""
+        return (self.latest + 1) // self.interval * self.interval + self.interval - 1
+
+
+def _is_batch(name: str) -> bool:
+    number = name.removesuffix(COMPACT)
+    return number.isascii() and number.isdigit()
+
+
+def _derived(count: int) -> int:
+    """The interval where one batch that repeats all is there, the `count`th (CompactibleFileStreamLog)."""
+    if count // 2 > INTERVAL:
+        return next((n for n in range(INTERVAL, count // 2 + 1) if count % n == 0), count)
+    return count
+
+
+def file_of(entry: str) -> str:
+    """The name of the file that a line of the log shows, without its folder."""
+    return unquote(str(json.loads(entry)["path"]).rpartition("/")[2])
+
+
+class ShownLog:
+    """The log of one folder; its entries are lines of JSON, of which this knows the path."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._shown, self._folder = folder, folder.inner(NAME)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether readers go by it."""
+        return self._layout().latest >= 0
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was begun by this class, and not by a streaming query."""
+        return self._folder.file(BEGUN) is not None
+
+    def begin(self, entries: Sequence[str]) -> None:
+        """Have readers go by the log, which shows these files from the start."""
+        self._folder.make()
+        if not self.is_ours:
+            self._folder.write(BEGUN, b"")
+        self._write("0", entries)
+
+    def entry(self, info: fs.FileInfo) -> str:
+        """The line of a file in the folder, or further down."""
+        name = info.path.removeprefix(self._shown.path).lstrip("/")
+        known = {
+            "path": self._shown.hadoop_uri(name),
+            "size": info.size,
+            "isDir": False,
+            "modificationTime": (info.mtime_ns or 0) // 1_000_000,
+            "blockReplication": 1,
+            "blockSize": BLOCK_BYTES,
+            "action": "add",
+        }
+        return json.dumps(known, separators=(",", ":"))
+
+    def entries(self) -> list[str]:
+        """Every line that counts."""
+        return [line for name in self._layout().read() for line in self._lines(name)]
+
+    def add(self, entries: Sequence[str]) -> None:
+        """Show more files, all at once."""
+        for _ in range(WRITERS_MAX):
+            layout = self._layout()
+            batch = layout.latest + 1
+            try:
+                if layout.repeats_all(batch):
+                    self._write(layout.name(batch), [*self.entries(), *entries])
+                    self._forget()
+                else:
+                    self._write(layout.name(batch), entries)
+            except FileExistsError:
+                continue  # another writer was faster
+            return
+        msg = f"{self._folder.given} is written by too many others at once; give each job a folder of its own"
+        raise InvalidInput(msg)
+
+    def replace(self, entries: Sequence[str]) -> None:
+        """Show these files and no others, all at once."""
+        layout = self._layout()
+        self._write(layout.name(layout.next_whole()), entries)
+        self._forget()
+
+    def remove(self) -> None:
+        """Have readers see every file of the folder again; on a local disk, where this is one step."""
+        away = f"{self._folder.path}.done"
+        self.sweep()
+        self._folder.filesystem.move(self._folder.path, away)
+        self._shown.sync()
+        self._folder.filesystem.delete_dir(away)
+
+    def sweep(self) -> None:
+        """Remove what an interrupted `remove` has left."""
+        away = f"{self._folder.path}.done"
+        if self._folder.filesystem.get_file_info(away).type == fs.FileType.Directory:
+            self._folder.filesystem.delete_dir(away)
+
+    def _layout(self) -> Layout:
+        return Layout.of(self._folder.names())
+
+    def _lines(self, name: str) -> list[str]:
+        try:
+            version, *lines = self._folder.read(name).decode().split("\n")
+        except (FileNotFoundError, ValueError) as error:
+            raise self._unsound(name, str(error)) from error
+        if version != VERSION:
+            raise self._unsound(name, f"its version is {version[:20]!r} and not {VERSION!r}")
+        return [line for line in lines if line]
+
+    def _unsound(self, name: str, why: str) -> InvalidInput:
+        return InvalidInput(
+            f"{self._folder.named(name)} cannot be read: {why}; by these files Spark knows what is in "
+            f"{self._shown.given}: restore them, or write into another folder"
+        )
+
+    def _write(self, name: str, entries: Sequence[str]) -> None:
+        self._folder.write(name, "\n".join((VERSION, *entries)).encode())
+
+    def _forget(self) -> None:
+        """Remove what is said again by the last but one of the batches that repeat all."""
+        names = self._folder.names()
+        for kept in Layout.of(names).compacts[-2:-1]:
+            for name in names:
+                if _is_batch(name) and int(name.removesuffix(COMPACT)) < kept:
+                    self._folder.remove(name)

@@ -1,0 +1,403 @@
+"""Where the epochs of one job are kept: any folder that pyarrow reaches, local or by URI.
+
+    job.json                        which topology's
+    attempts/00000002.json          claimed by the second attempt; the highest number is the current attempt
+    parts/00000002/00000007-00003.part, ended-00003.part     worker 3 of attempt 2, at epoch 7 and at its end
+    manifests/00000007.json         epoch 7 is committed: written last, and only once
+    savepoints/NAME/manifest.json   an epoch that is kept until somebody removes the folder
+    staged/ results/ input/         for sinks, collected rows, spooled DataFrames
+
+On a local file system a claim and a commit exclude each other, so no attempt commits behind the back of a later one
+(`test_a_commit_waits_for_a_claim`). On object stores an attempt looks before it commits; two drivers in one moment are
+not told apart there. Decision: docs/decisions/0043-epochs.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.checkpoint import manifests, parts
+from penstock.checkpoint.contract import Manifest, Part
+from penstock.checkpoint.files import UNFINISHED, files_at, folder_beneath, is_lost, reason_of
+from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
+from penstock.run.engine.epochs import TaskSnapshot
+
+JOB = "job.json"
+SMALL_BYTES_MAX = 64 << 10  # of job.json and claims
+PART_BYTES_MAX = 1 << 40
+ATTEMPTS_KEPT = 16  # files of earlier claims
+CLAIMS_MAX = 100  # times that somebody else may be first
+READERS_MAX = 8  # threads that check parts
+CHUNK_BYTES = 1 << 20
+SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NUMBERED = re.compile(r"(\d{8,15})\.json")
+FOLDER = re.compile(r"\d{8,15}")
+PART_NAME = re.compile(r"(\d{8,15}|ended)-\d{5,15}\.part")
+
+
+class Store:
+    """The epochs of one job."""
+
+    def __init__(self, root: str, filesystem: fs.FileSystem | None = None) -> None:
+        self.root = root
+        self.notes: tuple[str, ...] = ()
+        self._claims_seen: set[int] = set()
+        try:
+            self._files = files_at(root, filesystem)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            msg = (
+                f"cannot use {root!r} for checkpoints: {reason_of(error)}; "
+                f"give a path, or a URI that pyarrow knows, such as s3://BUCKET/PATH"
+            )
+            raise StoreUnusable(msg) from None
+        self.root = self._files.root
+
+    # -- attempts ------------------------------------------------------------------------------------------------------
+
+    def claim(self, topology: str) -> int:
+        """The number of a new attempt at this topology's job; from now on earlier attempts are stale."""
+        if not 0 < len(topology) <= manifests.TEXT_MAX:
+            most = manifests.TEXT_MAX
+            msg = f"topology {topology[:80]!r} has a name of {len(topology):,} characters, not 1 to {most:,}"
+            raise InvalidInput(msg)
+        with self._using(""), self._files.alone():
+            self._require_topology(topology)
+            last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(manifests.PARTS)))])
+            for attempt in range(last + 1, last + 1 + CLAIMS_MAX):
+                claim = {"penstock": manifests.FORMAT, "attempt": attempt, "claimed_us": time.time_ns() // 1000}
+                try:
+                    self._files.create(_attempt_path(attempt), manifests.sealed(claim))
+                except FileExistsError:
+                    continue  # only where nobody can be kept out
+                self._remove([_attempt_path(old) for old in self._attempts()[:-ATTEMPTS_KEPT]])
+                return attempt
+        msg = f"{self.root} has been claimed by {CLAIMS_MAX} others just now; let one driver at a time use it"
+        raise StoreUnusable(msg)
+
+    def require_current(self, attempt: int) -> None:
+        """StaleAttempt if a later attempt has claimed the store."""
+        with self._using("attempts"):
+            latest = max(self._attempts(), default=0)
+        if latest > attempt:
+            msg = f"attempt {latest} has taken over the checkpoints in {self.root}; attempt {attempt} ends here"
+            raise StaleAttempt(msg)
+        if latest < attempt:
+            msg = f"{self.root} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
+            raise StoreUnusable(msg)
+
+    # -- epochs --------------------------------------------------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """All epochs that have a manifest, sound or not, in order."""
+        return self._numbered("manifests")
+
+    def manifest(self, epoch: int) -> Manifest:
+        """The manifest of an epoch, whose parts may be damaged; CheckpointDamaged."""
+        return self._manifest(_manifest_path(epoch))
+
+    def latest(self) -> Manifest | None:
+        """The newest committed epoch that is sound, and notes on those that were left out.
+
+        None where nothing has been committed. CheckpointDamaged where all that was committed is damaged: to begin anew
+        then would take back what sinks have shown, which is for a person to decide.
+        """
+        notes: list[str] = []
+        for epoch in reversed(self.numbers()):
+            try:
+                manifest = self.manifest(epoch)
+                faults = self.verify(manifest)
+            except CheckpointDamaged as damaged:
+                faults = [f"{damaged.path} is damaged: {damaged.fault}"]
+            if not faults:
+                self.notes = tuple(f"{note}; epoch {epoch} is used" for note in notes)
+                return manifest
+            notes.append(f"epoch {epoch} is damaged: {_shortly(faults)}")
+        self.notes = tuple(notes)
+        if notes:
+            raise CheckpointDamaged(
+                self.root,
+                f"none of its {len(notes)} epochs is sound; {notes[0]}",
+                "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew",
+            )
+        return None
+
+    def epochs(self) -> list[Manifest]:
+        """Committed epochs whose manifests can be read, the newest last."""
+        return self._readable([_manifest_path(epoch) for epoch in self.numbers()])
+
+    def savepoints(self) -> list[Manifest]:
+        """Savepoints whose manifests can be read, by name."""
+        return self._readable([_savepoint_path(name) for name in self.savepoint_names()])
+
+    def savepoint_names(self) -> list[str]:
+        """All savepoints, sound or not."""
+        with self._using("savepoints"):
+            return [name for name in self._files.names("savepoints") if SAVEPOINT_NAME.fullmatch(name)]
+
+    def saved(self, name: str) -> Manifest:
+        """A savepoint by its name."""
+        if name not in self.savepoint_names():
+            known = ", ".join(self.savepoint_names()) or "none"
+            msg = f"{self.root} has no savepoint {name!r}; known: {known}"
+            raise InvalidInput(msg)
+        return self._manifest(_savepoint_path(name))
+
+    def verify(self, manifest: Manifest) -> list[str]:
+        """What is wrong with the parts of an epoch: each is read from beginning to end."""
+        if not manifest.parts:
+            return []
+        with ThreadPoolExecutor(min(READERS_MAX, len(manifest.parts))) as readers:
+            return [fault for fault in readers.map(self._fault, manifest.parts) if fault is not None]
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make it count, once its parts are all written; StaleAttempt where a later attempt, or the epoch, is there."""
+        path, data = _manifest_path(manifest.epoch), manifests.encode(manifest)
+        with self._using(path), self._files.alone():
+            self.require_current(manifest.attempt)
+            try:
+                self._files.create(path, data)
+            except FileExistsError:
+                if self._is_sound(manifest.epoch):
+                    msg = f"{self._named(path)} is there already; attempt {manifest.attempt} cannot commit it again"
+                    raise StaleAttempt(msg) from None
+                self._files.replace(path, data)  # it was left out when this attempt began
+
+    def keep(self, count: int) -> None:
+        """Remove all epochs but the newest, and the parts that nothing names and nobody can name any more."""
+        if count < 1:
+            msg = f"{count} epochs cannot be kept; keep 1 or more"
+            raise InvalidInput(msg)
+        with self._using(""), self._files.alone():  # so that no savepoint or commit comes in between
+            attempt = max(self._attempts(), default=0)
+            written = {folder: self._files.names(f"{manifests.PARTS}/{folder}") for folder in self._part_folders()}
+            kept = self.epochs()[-count:]
+            if not kept:
+                return
+            oldest, newest = kept[0].epoch, kept[-1].epoch
+            named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
+            self._remove([_manifest_path(epoch) for epoch in self.numbers() if epoch < oldest])
+            paths = [(folder, name) for folder in written for name in written[folder]]
+            left = [_part_path(*path) for path in paths if self._is_left(*path, attempt, newest)]
+            self._remove([path for path in left if path not in named])
+            for folder in written:
+                if int(folder) < attempt:
+                    self._files.remove_folder(f"{manifests.PARTS}/{folder}")
+            for folder in ("attempts", "manifests"):
+                names = self._files.names(folder)
+                self._remove([f"{folder}/{name}" for name in names if name.endswith(UNFINISHED)])
+
+    def savepoint(self, name: str, manifest: Manifest) -> None:
+        """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
+        if not SAVEPOINT_NAME.fullmatch(name):
+            msg = (
+                f"{name[:120]!r} cannot name a savepoint; use 1 to 100 letters, digits, '.', '_' and '-', "
+                f"the first a letter or digit"
+            )
+            raise InvalidInput(msg)
+        path, data = _savepoint_path(name), manifests.encode(replace(manifest, name=name))
+        with self._using(path), self._files.alone():  # so that no part goes meanwhile
+            for part in manifest.parts:
+                if self._files.size(part.path) != part.size:
+                    raise CheckpointDamaged(self._named(part.path), "it is not there as it was written")
+            try:
+                self._files.create(path, data)
+            except FileExistsError:
+                msg = f"savepoint {name!r} is there already in {self.root}; choose another name or remove its folder"
+                raise InvalidInput(msg) from None
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def write_part(self, attempt: int, epoch: int | None, worker: int, snapshots: Sequence[TaskSnapshot]) -> Part:
+        """Keep a worker's states; durable when it returns."""
+        self._require_shared(attempt)
+        place = "ended" if epoch is None else f"{epoch:08d}"
+        path = _part_path(f"{attempt:08d}", f"{place}-{worker:05d}.part")
+        digest, size = hashlib.sha256(), 0
+
+        def pieces() -> Iterator[bytes | pa.Buffer]:
+            nonlocal size
+            for piece in parts.encode(snapshots):
+                digest.update(piece)
+                size += len(piece)
+                yield piece
+
+        with self._using(path):
+            self._files.write(path, pieces())
+        tasks = tuple(snapshot.task for snapshot in snapshots)
+        finished = tuple(snapshot.task for snapshot in snapshots if snapshot.finished)
+        staged = tuple(staged for snapshot in snapshots for staged in snapshot.staged)
+        return Part(worker, path, size, digest.hexdigest(), tasks, finished, staged)
+
+    def read_part(self, part: Part) -> list[TaskSnapshot]:
+        """The states that a part holds, without what was staged; CheckpointDamaged."""
+        path = self._named(part.path)
+        if part.size > PART_BYTES_MAX:
+            raise CheckpointDamaged(path, f"it would have {part.size:,} bytes, more than {PART_BYTES_MAX:,}")
+        data = self._read(part.path, part.size)
+        if len(data) != part.size:
+            raise CheckpointDamaged(path, f"it has {len(data):,} bytes where {part.size:,} were written")
+        if hashlib.sha256(data).hexdigest() != part.checksum:
+            raise CheckpointDamaged(path, f"its {part.size:,} bytes do not match their checksum")
+        return parts.decode(data, path)
+
+    # -- folders -------------------------------------------------------------------------------------------------------
+
+    def staging(self) -> str:
+        """For rows of sinks that have no folder of their own."""
+        return folder_beneath(self.root, "staged")
+
+    def results(self) -> str:
+        """For collected rows of committed epochs."""
+        return folder_beneath(self.root, "results")
+
+    def inputs(self) -> str:
+        """For DataFrames that are read from the store, so that a later attempt meets the same rows."""
+        return folder_beneath(self.root, "input")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _require_topology(self, topology: str) -> None:
+        if self._files.size(JOB) is None:
+            job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology})
+            with contextlib.suppress(FileExistsError):
+                self._files.create(JOB, job)
+        found = manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology")
+        if found != topology:
+            msg = (
+                f"{self.root} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
+            )
+            raise InvalidInput(msg)
+
+    def topology(self) -> str | None:
+        """Whose checkpoints these are; None: nobody's, there are none."""
+        with self._using(JOB):
+            if self._files.size(JOB) is None:
+                return None
+        return str(manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology"))
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._files.remove(path)
+
+    def _require_shared(self, attempt: int) -> None:
+        """The worker sees the same folder as the driver that has claimed it."""
+        if attempt in self._claims_seen:
+            return
+        with self._using("attempts"):
+            if self._files.size(_attempt_path(attempt)) is None:
+                msg = (
+                    f"{self.root} does not show the claim of attempt {attempt} here; "
+                    f"give a folder for checkpoints that the driver and all workers reach"
+                )
+                raise StoreUnusable(msg)
+        self._claims_seen.add(attempt)
+
+    def _attempts(self) -> list[int]:
+        return self._numbered("attempts")
+
+    def _part_folders(self) -> list[str]:
+        return [name for name in self._files.names(manifests.PARTS) if FOLDER.fullmatch(name)]
+
+    def _numbered(self, folder: str) -> list[int]:
+        with self._using(folder):
+            found = [NUMBERED.fullmatch(name) for name in self._files.names(folder)]
+        return sorted(int(name[1]) for name in found if name is not None)
+
+    @staticmethod
+    def _is_left(folder: str, name: str, attempt: int, newest: int) -> bool:
+        """Nobody can name this part any more: its attempt is over, or its epoch is past. Other files stay."""
+        found = PART_NAME.fullmatch(name)
+        if found is None:
+            return False
+        return int(folder) < attempt or (found[1] != "ended" and int(found[1]) <= newest and int(folder) == attempt)
+
+    def _readable(self, paths: Sequence[str]) -> list[Manifest]:
+        found = []
+        for path in paths:
+            with contextlib.suppress(CheckpointDamaged):
+                found.append(self._manifest(path))
+        return found
+
+    def _manifest(self, path: str) -> Manifest:
+        found = manifests.decode(self._read(path, manifests.MANIFEST_BYTES_MAX), self._named(path))
+        is_own = path in {_manifest_path(found.epoch), _savepoint_path(found.name or "")}
+        if not is_own:
+            raise CheckpointDamaged(self._named(path), f"it is the manifest of epoch {found.epoch}, under another name")
+        return found
+
+    def _is_sound(self, epoch: int) -> bool:
+        try:
+            return not self.verify(self.manifest(epoch))
+        except CheckpointDamaged:
+            return False
+
+    def _fault(self, part: Part) -> str | None:
+        """What is wrong with one file."""
+        try:
+            with self._using(part.path):
+                size = self._files.size(part.path)
+                if size != part.size:
+                    found = "is not there" if size is None else f"has {size:,} bytes where {part.size:,} were written"
+                    return f"{self._named(part.path)} {found}"
+                digest = hashlib.sha256()
+                with self._files.reader(part.path) as file:
+                    while chunk := file.read(CHUNK_BYTES):
+                        digest.update(chunk)
+        except StoreUnusable as unusable:
+            if not is_lost(unusable.__cause__):
+                raise
+            return f"{self._named(part.path)} cannot be read: {reason_of(unusable.__cause__)}"
+        return None if digest.hexdigest() == part.checksum else f"{self._named(part.path)} does not match its checksum"
+
+    def _read(self, path: str, size_max: int) -> bytes:
+        """All bytes of a file that is there and no larger than this."""
+        try:
+            with self._using(path):
+                return self._files.read(path, size_max)
+        except StoreUnusable as unusable:
+            if not is_lost(unusable.__cause__):
+                raise
+            raise CheckpointDamaged(self._named(path), reason_of(unusable.__cause__)) from None
+
+    def _named(self, path: str) -> str:
+        return folder_beneath(self.root, path) if path else self.root
+
+    @contextlib.contextmanager
+    def _using(self, path: str) -> Iterator[None]:
+        """What a file system complains of, as an error that says what to do."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            is_held = isinstance(error, TimeoutError)
+            advice = "end the other job" if is_held else "give a folder that can be written and has room"
+            msg = f"cannot use {self._named(path)} for checkpoints: {reason_of(error)}; {advice}"
+            raise StoreUnusable(msg) from error
+
+
+def _attempt_path(attempt: int) -> str:
+    return f"attempts/{attempt:08d}.json"
+
+
+def _manifest_path(epoch: int) -> str:
+    return f"manifests/{epoch:08d}.json"
+
+
+def _savepoint_path(name: str) -> str:
+    return f"savepoints/{name}/manifest.json"
+
+
+def _part_path(folder: str, name: str) -> str:
+    return f"{manifests.PARTS}/{folder}/{name}"
+
+
+def _shortly(faults: Sequence[str]) -> str:
+    return faults[0] if len(faults) == 1 else f"{faults[0]}, and {len(faults) - 1} more"

@@ -1,0 +1,231 @@
+"""Attempt: one Spark action of a job, with its workers, from the launch to what became of them.
+
+A job without checkpoints has one attempt. With checkpoints a failed attempt is followed by another, which goes on from
+the last committed epoch. Each has its own Spark action, ticket, control server and keys, so a worker of an earlier one
+reaches nobody. An attempt that is given up is buried beside the next: its workers are told to end, and Spark kills
+those that do not obey. Rejected: Spark's own second attempts of a task, which come in 0.35 to 1 s for one lost worker,
+but not in `local[n]`, not for an executor that is gone, and beside survivors that have to be rolled back all the same.
+Decision: docs/decisions/0043-epochs.md.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.checkpoint.contract import Report
+from penstock.deploy.driver.binding import Bound
+from penstock.deploy.driver.facts import jvm_ending, lost_jvm
+from penstock.deploy.driver.options import JobOrder
+from penstock.deploy.driver.outcome import Reports, judge
+from penstock.deploy.driver.preflight import hello_faults
+from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
+from penstock.deploy.driver.stage import Action
+from penstock.deploy.line.messages import Hello, encode_deployment
+from penstock.deploy.line.sealed import KEY_BYTES
+from penstock.deploy.results.files import ResultFolder, unkept
+from penstock.deploy.worker.control import SCHEME
+from penstock.deploy.worker.main import WorkerCall
+from penstock.deploy.worker.reachable import remove_probes, sink_probes, source_probes, unseen_faults
+from penstock.errors import JobFailed, PenstockError, UnfitSession
+from penstock.run.dataflow import Dataflow, sized
+from penstock.run.engine.pace import Floors, pace_speakers
+from penstock.run.engine.user_errors import with_source
+from penstock.run.engine.worker import Checkpoint, Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first Python workers many
+OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
+KILL_SECONDS = 30.0
+LEAVE_SECONDS = 2.0
+SLOTS_SECONDS = 0.5  # how often an attempt that goes on looks whether its slots are still there
+ECHO_SECONDS = 0.05  # how long after the first fault others are waited for, which may say more
+JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
+
+Bind = Callable[[Dataflow, Sequence[Hello]], Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an attempt is given by its job."""
+
+    spark: SparkSession
+    order: JobOrder
+    job: str
+    files: ResultFolder
+    take: TakeBatch
+    kept: Callable[[int, Report], None]  # a worker's word that its part of an epoch is kept
+
+
+class Attempt:
+    """One attempt at a job; `start`, `meet`, then `outcome`, or `given_up` and `bury`."""
+
+    def __init__(self, around: Surroundings, number: int, workers: int) -> None:
+        self.number, self.workers_asked = number, workers
+        self.hellos: tuple[Hello, ...] = ()  # once all are there
+        self.deployment: Deployment | None = None  # likewise
+        self._around, order = around, around.order
+        ticket = secrets.token_bytes(KEY_BYTES)
+        self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept)
+        self.roll = self._server.roll
+        location = f"{SCHEME}{order.host}:{self._server.port}"
+        loopback = order.host == "127.0.0.1"
+        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job))
+        call = WorkerCall(
+            around.job,
+            order.dataflow,
+            workers,
+            location,
+            loopback,
+            tuple(order.frames),
+            around.files,
+            self._probes,
+            order.spooled,
+        )
+        frame = order.input()
+        try:
+            self.action = Action(around.spark, call, frame, ticket, on_change=self.roll.awaken, number=number)
+        except BaseException:  # Spark refuses the DataFrame
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Submit the action."""
+        self.action.start()
+
+    def meet(
+        self, bind: Bind, checkpoint: Callable[[], Checkpoint | None], slots: Callable[[], int] | None = None
+    ) -> Bound | None:
+        """Meet the workers and decide where tasks run; None where the attempt has ended before all were there.
+
+        Where `slots` is given, the attempt fails as soon as there are fewer slots than workers are waited for.
+        """
+        if not self._all_are_here(slots):
+            return None
+        roll = self.roll
+        hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
+        remove_probes(self._probes)
+        faults = hello_faults(hellos, platform.python_version(), pa.__version__)
+        if faults := faults + unseen_faults(self._probes, hellos):
+            raise UnfitSession(faults)
+        dataflow = sized(self._around.order.dataflow, len(hellos))
+        bound = bind(dataflow, hellos)
+        deployment = replace(bound.deployment, checkpoint=checkpoint())
+        self.deployment, self.hellos = deployment, tuple(hellos)
+        return replace(bound, deployment=deployment)
+
+    def _all_are_here(self, slots: Callable[[], int] | None) -> bool:
+        roll, action = self.roll, self.action
+        with roll.changed:
+            wait_in_steps(
+                lambda step: roll.changed.wait_for(lambda: action.launched or action.ended or roll.ending, step), None
+            )
+        latest = time.monotonic() + RENDEZVOUS_SECONDS
+        while not roll.wait_for_all(lambda: action.ended, RENDEZVOUS_SECONDS if slots is None else SLOTS_SECONDS):
+            if roll.ending or action.ended:
+                return False
+            if slots is not None and (there := slots()) < self.workers_asked and time.monotonic() < latest:
+                msg = (
+                    f"attempt {self.number} at topology {self._name!r} asked for {self.workers_asked} workers, and "
+                    f"{max(0, there)} slots are left: an executor is gone"
+                )
+                raise JobFailed(msg)
+            if time.monotonic() >= latest:
+                msg = (
+                    f"topology {self._name!r} waited {RENDEZVOUS_SECONDS:g} s for {self.workers_asked} workers but "
+                    f"{len(roll.hellos)} came; other queries may hold the slots"
+                )
+                raise JobFailed(msg)
+        return True
+
+    def publish(self, deployment: Deployment) -> None:
+        """Let the workers begin."""
+        dataflow = sized(self._around.order.dataflow, len(self.hellos))
+        floors = Floors(pace_speakers(dataflow, deployment.worker_of))
+        self.roll.publish(encode_deployment(deployment), floors)
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    def ending(self) -> None:
+        """Wait until Spark is done with it, or something has ended it."""
+        with self.roll.changed:
+            self.roll.changed.wait_for(lambda: self.action.ended or self.roll.ending)
+
+    def end(self) -> None:
+        """Wait until Spark is done with it; what does not obey is killed."""
+        if not self.action.wait(OBEY_SECONDS if self.roll.hellos else 0):
+            self.action.cancel(KILL_SECONDS)
+        self._await_survivors()
+
+    def hear_echoes(self) -> None:
+        """Wait a moment for what others say of the same failure: a user's function that raised counts before a peer."""
+        with self.roll.changed:
+            self.roll.changed.wait_for(lambda: len(self.roll.statuses) >= len(self.roll.hellos), ECHO_SECONDS)
+
+    def bury(self) -> None:
+        """End what is left of an attempt that was given up, beside whatever comes next."""
+        self.roll.command("cancel")
+        threading.Thread(target=self._bury, name=f"penstock-{self._around.job}-burial", daemon=True).start()
+
+    def _bury(self) -> None:
+        with self.roll.changed:
+            self.roll.changed.wait_for(lambda: len(self.roll.statuses) + 1 >= len(self.roll.hellos), LEAVE_SECONDS)
+        self.action.cancel(KILL_SECONDS)
+        self.close()
+
+    def _await_survivors(self) -> None:
+        """Spark ends an aborted stage before its workers are gone; they are told, and given a moment to go."""
+        roll = self.roll
+        if self.action.error is not None:
+            roll.command("cancel")
+            with roll.changed:
+                roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
+
+    def close(self) -> None:
+        """Take no more calls and no more rows."""
+        self._server.end()
+        remove_probes(self._probes)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no other attempt could do better: the driver itself failed, or Spark's own process."""
+        error = self.action.error
+        if self.roll.given_up is not None:
+            return True
+        return error is not None and jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(error) else 0.0) is not None
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether every worker said goodbye with its work done."""
+        statuses = self.roll.statuses
+        return bool(self.hellos) and len(statuses) == len(self.hellos) and {*statuses.values()} == {"finished"}
+
+    def judged(self, *, cancel_asked: bool) -> PenstockError | None:
+        """What became of it, from everything that is known by now."""
+        roll, error = self.roll, self.action.error
+        reports = Reports(
+            self._name,
+            dict(roll.hellos),
+            dict(roll.statuses),
+            [replace(fault, trace=with_source(fault.trace)) for fault in roll.faults],
+            self.deployment,
+            self.action.reason,
+            cancel_asked,
+            self.workers_asked,
+            None if roll.given_up is None else unkept(roll.given_up),
+            None if error is None else jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(error) else 0.0),
+        )
+        return judge(reports)
+
+    @property
+    def _name(self) -> str:
+        return self._around.order.dataflow.name

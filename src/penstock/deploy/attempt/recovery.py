@@ -1,0 +1,53 @@
+"""What follows a failed attempt, as far as it can be decided from what is known. Pure.
+
+A job with checkpoints is tried again after most failures; `checkpoint/policy.py` counts them. It is not tried again
+after what another attempt would meet as well: the driver's own failure, the end of Spark's process, a session that does
+not fit, and what the user has asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.checkpoint.policy import Cause
+from penstock.deploy.driver.binding import Placing
+from penstock.deploy.line.messages import Fault
+from penstock.errors import JobFailed, PenstockError
+from penstock.model.plan import Plan
+
+QUICK_THETA = 0.2  # seconds for the plan of a job that goes on: a better one can come later
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One time that a job went on after a failure."""
+
+    attempt: int  # the one that goes on
+    epoch: int  # from which; 0: from the beginning
+    reason: str
+    seconds: float  # from the failure's being noticed until the workers were at work again
+
+    @property
+    def note(self) -> str:
+        """A sentence for the job's user."""
+        start = f"epoch {self.epoch}" if self.epoch else "the beginning"
+        return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}): {self.reason}"
+
+
+def cause_of(error: PenstockError, faults: Sequence[Fault]) -> Cause | None:
+    """What another attempt may not meet again; None for what ends the job."""
+    if not isinstance(error, JobFailed):
+        return None
+    first = next((fault for kind in ("task", "worker") for fault in faults if fault.kind == kind), None)
+    kind = "worker" if first is None else first.kind
+    return Cause(kind, error.task or "", str(error).partition("\n")[0])
+
+
+def placing_again(placing: Placing, plan: Plan | None) -> tuple[Placing, ...]:
+    """Ways to place the tasks once more, the first that works counts: as they were, else quickly anew."""
+    theta = QUICK_THETA if placing.theta is None else min(QUICK_THETA, placing.theta)
+    quick = dataclasses.replace(placing, plan=None, theta=theta)
+    followed = plan or placing.plan
+    return (quick,) if followed is None else (dataclasses.replace(placing, plan=followed), quick)

@@ -1,0 +1,168 @@
+"""Attempts: the attempts at one job, one after the other; what users tell the job is told to each of them.
+
+Without checkpoints there is one. With them a failure is followed by another attempt from the last committed epoch, as
+`recovery.py` and `checkpoint/policy.py` decide. What is left of the failed one is buried beside the next, whose Spark
+action is submitted at once: most of a recovery's time is Spark's own start of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from penstock.checkpoint.policy import Failures, GiveUp, Policy
+from penstock.deploy.attempt.attempt import Attempt, Surroundings
+from penstock.deploy.attempt.epochs import DriverEpochs
+from penstock.deploy.attempt.recovery import Recovery, cause_of, placing_again
+from penstock.deploy.driver.binding import Bound, Placing
+from penstock.deploy.line.messages import Hello
+from penstock.errors import JobFailed, PenstockError
+from penstock.model.plan import Plan
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.worker import Checkpoint
+from penstock.run.region.membership import scale_command
+
+log = logging.getLogger(__name__)
+
+Binding = Callable[[Placing, Dataflow, Sequence[Hello]], Bound]
+
+
+class Attempts:
+    """The attempt that is under way, and how it came to that."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        epochs: DriverEpochs | None,
+        bind: Binding,
+        at_work: Callable[[tuple[Hello, ...], Bound], None],
+        slots: Callable[[], int],
+    ) -> None:
+        """`at_work` is told of the workers of each attempt that have met; `slots` are those that the job could have."""
+        self._around, self._epochs, self._bind, self._at_work, self._slots = around, epochs, bind, at_work, slots
+        self.recovered: list[Recovery] = []
+        self.cancel_asked, self.begun = threading.Event(), threading.Event()
+        self._failures = Failures(Policy())
+        self._plan: Plan | None = None
+        self._stop_asked = False
+        self._scales: dict[str, str] = {}  # by region: the last command
+        self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
+
+    # -- what users tell the job ---------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Have sources end."""
+        self._stop_asked = True
+        self.now.roll.command("stop")
+
+    def cancel(self) -> None:
+        """Have workers end at once."""
+        self.cancel_asked.set()
+        self.now.roll.command("cancel")
+
+    def scale(self, region: str, replicas: int) -> None:
+        """Set how many replicas of a region take part."""
+        self.now.roll.scale(region, replicas)
+        self._scales[region] = scale_command(region, replicas)
+
+    # -- the course of things ------------------------------------------------------------------------------------------
+
+    def meet_first(self) -> bool:
+        """Send the first attempt's workers to work; False where it has ended before that."""
+        bound = self.now.meet(partial(self._bind, self._around.order.placing), self._told)
+        if bound is not None:
+            self._send_to_work(bound)
+        return bound is not None
+
+    def supervise(self) -> PenstockError | None:
+        """Until the last attempt has ended; the error for which no other was made, if any."""
+        self.now.ending()
+        while self._epochs is not None:
+            error = self._failure(self.now)
+            if error is None or not self._goes_on(self._epochs, error):
+                break
+            self.now.ending()
+        self.now.end()
+        return self._gave_up
+
+    _gave_up: PenstockError | None = None
+
+    def judged(self) -> PenstockError | None:
+        """What became of the last attempt."""
+        return self.now.judged(cancel_asked=self.cancel_asked.is_set())
+
+    def _failure(self, attempt: Attempt) -> PenstockError | None:
+        """What an attempt that ends has failed with, where another may do better."""
+        if self.cancel_asked.is_set() or attempt.is_final:
+            return None
+        attempt.hear_echoes()
+        return attempt.judged(cancel_asked=False)
+
+    def _goes_on(self, epochs: DriverEpochs, error: PenstockError) -> bool:
+        """Whether another attempt has taken the place of the one that has failed."""
+        noticed, reason = time.monotonic(), error
+        while (cause := cause_of(error, self.now.roll.faults)) is not None:
+            decided = self._failures.failed(time.monotonic_ns() // 1000, cause, epochs.last_epoch)
+            if isinstance(decided, GiveUp):
+                error.add_note(decided.reason)
+                log.warning("job %r is given up: %s", self._name, decided.reason)
+                break
+            self.now.bury()
+            epochs.end(finished=False)
+            if epochs.is_over or self.cancel_asked.wait(decided.after_s):
+                return False
+            try:
+                self._begin_again(epochs)
+            except PenstockError as again:
+                error = again
+                continue
+            told = str(reason).partition("\n")[0]
+            self.recovered.append(Recovery(self.now.number, epochs.last_epoch, told, time.monotonic() - noticed))
+            log.warning("job %r: %s", self._name, self.recovered[-1].note)
+            return True
+        self._gave_up = error
+        return False
+
+    def _begin_again(self, epochs: DriverEpochs) -> None:
+        """The next attempt, until its workers are at work; raises what it has failed with before."""
+        epochs.again()
+        workers = max(1, min(self._around.order.workers, self._slots()))
+        attempt = self.now = Attempt(self._around, epochs.attempt, workers)
+        if self.cancel_asked.is_set():
+            attempt.roll.command("cancel")
+        attempt.start()
+        bound = attempt.meet(self._bound_again, self._told, self._slots)
+        if bound is None:
+            raise attempt.judged(cancel_asked=self.cancel_asked.is_set()) or JobFailed(
+                f"topology {self._name!r}: attempt {attempt.number} ended before its workers were there"
+            )
+        self._send_to_work(bound)
+        for command in (*self._scales.values(), *(["stop"] if self._stop_asked else [])):
+            attempt.roll.command(command)
+
+    def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
+        """The plan that was followed, where the workers that came can follow it; else a quick one."""
+        *ways, last = placing_again(self._around.order.placing, self._plan)
+        for placing in ways:
+            with contextlib.suppress(PenstockError):
+                return self._bind(placing, dataflow, hellos)
+        return self._bind(last, dataflow, hellos)
+
+    def _told(self) -> Checkpoint | None:
+        return None if self._epochs is None else self._epochs.checkpoint()
+
+    def _send_to_work(self, bound: Bound) -> None:
+        attempt, self._plan = self.now, bound.certified.plan
+        self._at_work(attempt.hellos, bound)
+        if self._epochs is not None:
+            self._epochs.begin(attempt.roll, bound.deployment.worker_of, len(attempt.hellos))
+        attempt.publish(bound.deployment)
+        self.begun.set()
+
+    @property
+    def _name(self) -> str:
+        return self._around.order.dataflow.name

@@ -1,0 +1,160 @@
+"""Keeper: writes a worker's part of each epoch in a thread of its own, and tells the driver that it is kept.
+
+The worker's loop hands over states and goes on. The thread finishes the files of sinks, encodes, compresses, writes and
+syncs; then it reports over the control line, in the order of epochs. What cannot be kept ends the worker: an epoch that
+never completes would hold every later one back. The last part is waited for, because the process ends behind it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from penstock.checkpoint.contract import Manifest, Report
+from penstock.checkpoint.store import Store
+from penstock.model.task_id import tasks_of_operator
+from penstock.run.engine.epochs import Restored, TaskSnapshot
+from penstock.run.engine.worker import Cancelled, Checkpoint
+
+WAITING_MAX = 4  # one epoch at a time is under way, and behind it the end
+LOOK_SECONDS = 0.1
+
+
+class Unkept(Exception):
+    """A part of an epoch could not be written or told."""
+
+
+class Keeper:
+    """One worker's port to the store; implements `penstock.run.engine.epochs.Epochs`."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        worker: int,
+        tell: Callable[[Report], None],
+        complain: Callable[[str], None],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """`tell` carries a report to the driver, `complain` why there is none; both are called by the thread."""
+        self.first = checkpoint.first
+        self._checkpoint, self._worker, self._tell = checkpoint, worker, tell
+        self._complain, self._cancelled = complain, cancelled
+        self._store = Store(checkpoint.root)
+        self._manifest = None if checkpoint.restore is None else self._store.manifest(checkpoint.restore)
+        self._read: dict[str, Mapping[str, TaskSnapshot]] = {}  # parts by their path
+        self._waiting: queue.Queue[tuple[int | None, Sequence[TaskSnapshot]] | None] = queue.Queue(WAITING_MAX)
+        self._thread: threading.Thread | None = None
+        self.error: Exception | None = None
+
+    # -- before the run ------------------------------------------------------------------------------------------------
+
+    def restored(self, operator: str) -> Restored | None:
+        """What the operator's tasks continue from; parts are read as they are asked for."""
+        manifest = self._manifest
+        if manifest is None or not manifest.tasks.get(operator):
+            return None
+        names = tasks_of_operator(operator, manifest.tasks[operator])
+        finished = {task for part in manifest.parts for task in part.finished}
+        return Restored([name in finished for name in names], _States(self, manifest, names))
+
+    def snapshot_of(self, manifest: Manifest, task: str) -> TaskSnapshot:
+        """One task at the marker that is continued from."""
+        part = next(part for part in manifest.parts if task in part.tasks)
+        if part.path not in self._read:
+            self._read[part.path] = {snapshot.task: snapshot for snapshot in self._store.read_part(part)}
+        return self._read[part.path][task]
+
+    def begin(self) -> None:
+        """The tasks are restored: let go of what was read."""
+        self._read.clear()
+
+    # -- called by the worker's loop -----------------------------------------------------------------------------------
+
+    def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
+        """All tasks are past this marker; the thread does the rest."""
+        self._hand((epoch, snapshots))
+
+    def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
+        """All tasks have finished: keep their part of every epoch from now on."""
+        self._hand((None, snapshots))
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait until everything that was handed over is kept."""
+        self._hand(None)
+        while self._thread is not None and self._thread.is_alive():
+            self._check()
+            self._thread.join(LOOK_SECONDS)
+        self._check()
+
+    def close(self) -> None:
+        """Wait for nothing any more; the thread ends when it has written what it is at."""
+        self._cancelled = lambda: True
+        while self._thread is not None and self._thread.is_alive():
+            try:
+                self._waiting.put_nowait(None)
+                break
+            except queue.Full:
+                try:
+                    self._waiting.get_nowait()
+                except queue.Empty:
+                    continue
+
+    def _hand(self, entry: tuple[int | None, Sequence[TaskSnapshot]] | None) -> None:
+        if self._thread is None:
+            self.begin()
+            self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
+            self._thread.start()
+        while True:
+            self._check()
+            try:
+                return self._waiting.put(entry, timeout=LOOK_SECONDS)
+            except queue.Full:
+                continue
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise Unkept(self._why(self.error)) from self.error
+        if self._cancelled():
+            msg = f"worker {self._worker} was cancelled"
+            raise Cancelled(msg)
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (entry := self._waiting.get()) is not None:
+                self._keep(*entry)
+                if self._cancelled():
+                    return
+        except Exception as error:  # whatever it is, the worker must not go on as if its epochs were kept
+            self.error = error
+            self._complain(self._why(error))
+
+    def _why(self, error: Exception) -> str:
+        return f"worker {self._worker} could not keep its part of an epoch in {self._checkpoint.root}: {error}"
+
+    def _keep(self, epoch: int | None, snapshots: Sequence[TaskSnapshot]) -> None:
+        attempt = self._checkpoint.attempt
+        whole = [replace(s, staged=tuple(each.finish() for each in s.staged)) for s in snapshots]
+        part = self._store.write_part(attempt, epoch, self._worker, whole)
+        if not self._cancelled():
+            self._tell(Report(attempt, epoch, part))
+
+
+class _States(Sequence[Mapping[str, bytes]]):
+    """The states of an operator's tasks, each read when it is asked for: most workers want a few."""
+
+    def __init__(self, keeper: Keeper, manifest: Manifest, names: Sequence[str]) -> None:
+        self._keeper, self._manifest, self._names = keeper, manifest, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Mapping[str, bytes]:  # type: ignore[override] # slices are not asked for
+        return self._keeper.snapshot_of(self._manifest, self._names[index]).state
+
+    def __iter__(self) -> Iterator[Mapping[str, bytes]]:
+        return (self[index] for index in range(len(self)))

@@ -1,0 +1,137 @@
+"""Rows of a sink under checkpoints: one file for each task and each epoch that has rows, hidden until its commit.
+
+At a marker the file is handed over as it is, and the next row begins another. Encoding the last rows, closing and
+syncing take long, so they are done by `finish`, in the thread that keeps epochs, while the worker's loop goes on
+(`test_a_file_that_is_handed_over_is_finished_by_another_thread`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, Staged, TaskContext
+from penstock.run.engine.user_errors import SinkFailed
+from penstock.run.operators.sinks.folder import STREAM_BYTES, Folder, store_token
+from penstock.run.operators.sinks.row_groups import RowGroups
+
+ARROW = "arrow"
+PARQUET = "parquet"
+
+
+class PartName(NamedTuple):
+    """What a part's name tells: whose rows it has, and the epoch that they belong to."""
+
+    task: int
+    sink: str
+    store: str
+    attempt: int
+    epoch: int
+    kind: str
+
+    def __str__(self) -> str:
+        return f"part-{self.task:05d}-{self.sink}-{self.store}-{self.attempt}-{self.epoch:08d}.{self.kind}"
+
+    @classmethod
+    def read(cls, name: str, sink: str) -> PartName | None:
+        """What a file's name tells; None where it is no part of this sink."""
+        found = re.fullmatch(rf"part-(\d+)-{re.escape(sink)}-([0-9a-f]{{8}})-(\d+)-(\d+)\.({PARQUET}|{ARROW})", name)
+        if found is None:
+            return None
+        return cls(int(found[1]), sink, found[2], int(found[3]), int(found[4]), found[5])
+
+
+class _File(Protocol):
+    """A file that grows by batches."""
+
+    def add(self, batch: pa.RecordBatch) -> None: ...
+    def finish(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class EpochFiles:
+    """The files of one task of one sink."""
+
+    def __init__(self, folder: Folder, context: TaskContext, schema: pa.Schema, kind: str, **options: object) -> None:
+        settings = context.settings
+        store, attempt = store_token(str(settings.get(SETTING_STAGING, ""))), int(str(settings.get(SETTING_ATTEMPT, 1)))
+        epoch = int(str(settings[SETTING_EPOCH]))
+        self._folder, self._schema, self._options = folder, schema, options
+        self._part = PartName(context.index, context.operator, store, attempt, epoch, kind)
+        self._file: _File | None = None
+        self._rows = 0
+        self.begun = False  # whether there has been any file
+        folder.make()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows to the file of the epoch under way."""
+        self.begin()
+        self._file.add(batch)  # type: ignore[union-attr] # it has begun
+        self._rows += batch.num_rows
+
+    def begin(self) -> None:
+        """Have a file for the epoch under way, even if no row comes."""
+        if self._file is None:
+            self._file, self.begun = self._made(), True
+
+    def stage(self, epoch: int) -> tuple[Unfinished, ...]:
+        """Hand over the file of the epoch that ends here."""
+        file, part, rows = self._file, self._part, self._rows
+        self._file, self._rows, self._part = None, 0, part._replace(epoch=epoch + 1)
+        return () if file is None else (Unfinished(self._folder, part, file, rows),)
+
+    def close(self) -> None:
+        """Remove what was not handed over."""
+        if self._file is not None:
+            self._file.abandon()
+            self._file = None
+
+    def _made(self) -> _File:
+        filesystem, path = self._folder.filesystem, self._folder.at(str(self._part))
+        if self._part.kind == ARROW:
+            return ArrowRows(filesystem, path, self._schema)
+        return RowGroups(path, self._schema, filesystem, **self._options)
+
+
+class Unfinished:
+    """A file that was handed over at a marker, and that nobody else touches any more."""
+
+    def __init__(self, folder: Folder, part: PartName, file: _File, rows: int) -> None:
+        self._folder, self._part, self._file, self._rows = folder, part, file, rows
+        self._staged: Staged | None = None
+
+    def finish(self) -> Staged:
+        """Close the file; it lasts when this returns. Asked again, it answers the same."""
+        if self._staged is None:
+            try:
+                self._file.finish()
+                size = self._folder.lasting(str(self._part))
+            except Exception as error:
+                raise SinkFailed(self._part.sink, error) from error
+            self._staged = Staged(self._part.sink, self._folder.named(str(self._part)), self._rows, size)
+        return self._staged
+
+
+class ArrowRows:
+    """A file of Arrow's stream format, for rows that Parquet does not keep as they are."""
+
+    def __init__(self, filesystem: Any, path: str, schema: pa.Schema) -> None:  # noqa: ANN401 # of pyarrow.fs
+        self._filesystem, self._path = filesystem, path
+        self._stream = filesystem.open_output_stream(path, buffer_size=STREAM_BYTES)
+        self._writer = pa.ipc.new_stream(self._stream, schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        """Make the file whole."""
+        self._writer.close()
+        self._stream.close()
+
+    def abandon(self) -> None:
+        """Close and remove the file."""
+        self._stream.close()
+        self._filesystem.delete_file(self._path)

@@ -1,0 +1,101 @@
+"""When a failed attempt is followed by another: epochs between failures count, and so does the same error again."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.checkpoint.policy import Again, Cause, Failures, GiveUp, Policy
+from penstock.errors import InvalidInput
+from penstock.run.engine.faults import TaskFault
+
+DIED = Cause("peer", "", "worker 1 died without a word")
+
+
+def bad_row(worker: int = 0, row: int = 5, name: str = "bo", task: str = "parse/0") -> Cause:
+    """As workers tell it."""
+    fault = TaskFault(task, worker, f"n{worker} (a)", ValueError(f"no number on row {row}, Row(name='{name}')"))
+    return Cause("task", task, str(fault))
+
+
+def waits(failures: Failures, cause: Cause, times: int, committed: int = 0) -> list[float]:
+    found = [failures.failed(i, cause, committed) for i in range(times)]
+    return [again.after_s for again in found if isinstance(again, Again)]
+
+
+def test_the_first_retry_is_immediate_and_each_further_one_waits_twice_as_long() -> None:
+    assert waits(Failures(Policy()), DIED, 9) == [0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+
+
+def test_a_job_without_a_new_epoch_is_given_up_after_ten_failures() -> None:
+    failures = Failures(Policy())
+    waits(failures, DIED, 9, committed=4)
+    end = failures.failed(12_000_000, DIED, 4)
+    assert end == GiveUp(
+        "10 failures in 12.0 s since epoch 4, which is the limit; the last one: worker 1 died without a word"
+    )
+
+
+def test_a_new_epoch_begins_the_count_anew() -> None:
+    failures = Failures(Policy())
+    for epoch in range(100):
+        assert waits(failures, DIED, 9, epoch) == [0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+
+
+def test_the_same_error_of_a_task_three_times_in_a_row_ends_the_job_with_its_name() -> None:
+    failures = Failures(Policy())
+    assert waits(failures, bad_row(), 2) == [0, 0.2]
+    end = failures.failed(2, bad_row(), 0)
+    assert isinstance(end, GiveUp)
+    assert end.reason.startswith("task 'parse/0' failed 3 times in a row with the same error before the first epoch: ")
+    assert "Row(name='bo')" in end.reason
+
+
+def test_the_same_row_is_the_same_on_another_worker_and_in_another_batch() -> None:
+    failures = Failures(Policy())
+    assert bad_row(0, 5) != bad_row(1, 60)
+    assert isinstance(failures.failed(0, bad_row(0, 5), 0), Again)
+    assert isinstance(failures.failed(0, bad_row(1, 60), 0), Again)
+    assert isinstance(failures.failed(0, bad_row(2, 7), 0), GiveUp)
+
+
+@pytest.mark.parametrize("other", [DIED, bad_row(name="jo"), bad_row(task="parse/1")])
+def test_another_error_between_begins_the_row_anew(other: Cause) -> None:
+    failures = Failures(Policy())
+    for cause in (bad_row(), bad_row(), other, bad_row(), bad_row()):
+        assert isinstance(failures.failed(0, cause, 0), Again)
+    assert isinstance(failures.failed(0, bad_row(), 0), GiveUp)
+
+
+def test_an_epoch_between_begins_the_row_anew() -> None:
+    failures = Failures(Policy())
+    for epoch in (1, 1, 2, 2, 3):
+        assert isinstance(failures.failed(0, bad_row(), epoch), Again)
+
+
+def test_what_no_task_did_is_not_the_same_error_again() -> None:
+    assert len(waits(Failures(Policy()), Cause("worker", "", "out of memory"), 9)) == 9
+
+
+def test_the_reason_says_when_and_why_it_is_tried_again() -> None:
+    failures = Failures(Policy())
+    first, second = (failures.failed(0, DIED, 3) for _ in range(2))
+    assert first.reason == f"tried again at once after failure 1 of at most 10 since epoch 3: {DIED.message}"
+    assert second.reason == f"tried again in 0.2 s after failure 2 of at most 10 since epoch 3: {DIED.message}"
+
+
+def test_a_policy_of_one_failure_tries_nothing_again() -> None:
+    assert isinstance(Failures(Policy(failures_max=1)).failed(0, DIED, 0), GiveUp)
+    assert isinstance(Failures(Policy(same_max=1)).failed(0, bad_row(), 0), GiveUp)
+
+
+def test_no_wait_grows_out_of_bounds() -> None:
+    assert Policy(failures_max=10**9).wait_s(10**6) == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("failures_max", 0), ("same_max", True), ("wait_first_s", -1.0), ("wait_max_s", float("nan")), ("same_max", "3")],
+)
+def test_a_limit_that_is_none_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} is {value!r}; it must be a"):
+        Policy(**{name: value})  # type: ignore[arg-type]
