@@ -15,6 +15,7 @@ nothing else; `Job` when it is first asked for, because the deployment is import
 from typing import TYPE_CHECKING
 
 from penstock.errors import (
+    CheckpointDamaged,
     Infeasible,
     InternalError,
     InvalidInput,
@@ -26,6 +27,8 @@ from penstock.errors import (
     PenstockError,
     RowError,
     RowsLate,
+    StaleAttempt,
+    StoreUnusable,
     UnfitSession,
     UnhonouredConstraints,
     UserError,
@@ -83,6 +86,7 @@ else:
 
 __all__ = [
     "Apart",
+    "CheckpointDamaged",
     "Cluster",
     "DataStream",
     "Dedicated",
@@ -112,7 +116,9 @@ __all__ = [
     "RowError",
     "RowsLate",
     "Slot",
+    "StaleAttempt",
     "Stateful",
+    "StoreUnusable",
     "Stream",
     "TaskProfile",
     "Together",

@@ -2,12 +2,11 @@
 
     PenstockError
       UserError        the input is at fault; the command line prints one line and exits 2
-        InvalidInput, Infeasible, NoPlanFound, UnhonouredConstraints, RowError, RowsLate, NotEnoughSlots, UnfitSession,
-        StoreUnusable
+        InvalidInput, Infeasible, NoPlanFound, UnhonouredConstraints, RowError, RowsLate, NotEnoughSlots,
+        UnfitSession, StoreUnusable
       JobFailed        a job ended with an error; carries the user's traceback where a user's function raised
       JobCancelled     a job was cancelled before its end, so it has no result
-      CheckpointDamaged  a file of a checkpoint does not hold what was written into it
-      StaleAttempt     a later attempt at the job has taken its checkpoints over
+      CheckpointDamaged, StaleAttempt   what a job keeps does not hold, or belongs to a later attempt at the job
       InternalError    our bug: an answer of ours failed its own certificate
 
 Messages name the thing, the value, the limit and the next step.

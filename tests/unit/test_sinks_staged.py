@@ -11,7 +11,8 @@ from flow_kit import Recorder, opened
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, Task
-from penstock.run.operators.sinks.staged import staged_by
+from penstock.run.operators.sinks.folder import store_token
+from penstock.run.operators.sinks.staged import PartName
 
 SCHEMA = parse_schema("n bigint")
 
@@ -44,5 +45,5 @@ def test_parquet_stages_a_file_for_each_epoch_that_has_rows(tmp_path: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["_staging"]
     names = sorted(path.name for path in (folder / "_staging").iterdir())
     assert names == sorted(Path(staged.path).name for staged in (first, third))
-    assert all(staged_by("op", str(tmp_path / "store")).fullmatch(name) for name in names)
-    assert [name.removesuffix(".parquet").split("-")[-2:] for name in names] == [["1", "00000004"], ["1", "00000006"]]
+    token = store_token(str(tmp_path / "store"))
+    assert [PartName.read(name, "op") for name in names] == [PartName(1, "op", token, 1, e, "parquet") for e in (4, 6)]

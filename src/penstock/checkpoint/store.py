@@ -234,7 +234,7 @@ class Store:
             self._files.write(path, pieces())
         tasks = tuple(snapshot.task for snapshot in snapshots)
         finished = tuple(snapshot.task for snapshot in snapshots if snapshot.finished)
-        staged = tuple(staged for snapshot in snapshots for staged in snapshot.staged)
+        staged = tuple(each.finish() for snapshot in snapshots for each in snapshot.staged)
         return Part(worker, path, size, digest.hexdigest(), tasks, finished, staged)
 
     def read_part(self, part: Part) -> list[TaskSnapshot]:
