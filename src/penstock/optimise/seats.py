@@ -59,10 +59,10 @@ def seat_shortfalls(problem: Problem) -> list[str]:
 
 def crowded(problem: Problem, node: Ints, worker: Ints) -> Ints:
     """The nodes that have a worker with two tasks or more and more load than one worker carries."""
-    pairs, seat = np.unique(np.stack([node, worker]), axis=1, return_inverse=True)
-    seat = seat.reshape(-1)
-    load, tasks = np.bincount(seat, problem.graph.load), np.bincount(seat)
-    over: Ints = np.unique(pairs[0][(tasks > 1) & (load > problem.worker_capacity[pairs[0]])])
+    most = int(worker.max()) + 1  # one number for both: searches ask this of every plan that they look at
+    seats, seat = np.unique(node.astype(np.int64) * most + worker, return_inverse=True)
+    load, tasks, at = np.bincount(seat, problem.graph.load), np.bincount(seat), seats // most
+    over: Ints = np.unique(at[(tasks > 1) & (load > problem.worker_capacity[at])])
     return over
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.model.costs import DISTANCES
 from penstock.model.taskgraph import Floats, Ints, Longs
-from penstock.optimise.communication import CALL, RING, SOCKET, stream_ends
+from penstock.optimise.communication import RING, SOCKET, stream_ends
 from penstock.optimise.contract import Problem
 
 STEP = 1e-3  # relative: pressures that differ by less are equal, and traffic decides
@@ -49,6 +49,7 @@ class Pricing:
     thread: Floats  # of every seat
     cores: Floats  # of every node
     declared: bool
+    edges: Longs  # their numbers, in order
 
     @classmethod
     def of(cls, problem: Problem, seats: int, usable_share: float = 1.0) -> Pricing:
@@ -67,6 +68,7 @@ class Pricing:
             thread=np.repeat(np.array(thread), seats),
             cores=cores,
             declared=not problem.graph.counted and operators * len(nodes) * seats <= SPREAD_CELLS_MAX,
+            edges=np.arange(len(problem.graph.source)),
         )
 
     def price(self, node: Ints, worker: Ints) -> Price:
@@ -82,12 +84,12 @@ class Pricing:
         graph, nodes = self.problem.graph, self.problem.node_count
         a, b = graph.source, graph.target
         seat = node.astype(np.int64) * self.seats + worker
-        apart = np.where(seat[a] == seat[b], CALL, np.where(node[a] == node[b], RING, SOCKET))
-        edges = np.arange(len(a))
-        sending, receiving = self.send[apart, edges], self.receive[apart, edges]
+        from_seat, to_seat = seat[a], seat[b]
+        apart = (from_seat != to_seat).astype(np.int64) + (node[a] != node[b])  # CALL, RING or SOCKET, which count up
+        sending, receiving = self.send[apart, self.edges], self.receive[apart, self.edges]
         count = nodes * self.seats
-        load = np.bincount(seat, graph.load, minlength=count).astype(np.float64)
-        load += np.bincount(seat[a], sending, minlength=count) + np.bincount(seat[b], receiving, minlength=count)
+        load = np.bincount(seat, graph.load, minlength=count)
+        load += np.bincount(from_seat, sending, minlength=count) + np.bincount(to_seat, receiving, minlength=count)
         pressure = self._pressure(load)
         price = Price(
             level=self._level(pressure),
@@ -99,10 +101,12 @@ class Pricing:
         return price, pressure
 
     def least(self) -> float:
-        """A bound: all tasks' own work over all there is, and the heaviest task on the fastest thread."""
-        load = self.problem.graph.load
+        """A bound: all work over all there is, the heaviest task, and as many of the lightest as one worker must hold."""
+        load, fastest = self.problem.graph.load, float(self.thread.max())
         offered = np.minimum(self.cores, self.thread.reshape(-1, self.seats).sum(axis=1)).sum()
-        return max(float(load.sum() / offered), float(load.max() / self.thread.max()))
+        workers = int(np.minimum(self.problem.workers_limit, self.seats).sum())
+        together = float(np.sort(load)[: -(-len(load) // workers)].sum())
+        return max(float(load.sum() / offered), float(load.max()) / fastest, together / fastest)
 
     def least_level(self) -> int:
         """The bound as a level."""
