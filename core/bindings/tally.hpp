@@ -31,7 +31,7 @@ namespace nb = nanobind;
 namespace penstock::tally {
 
 constexpr int SUB_BITS = 5;                   // 32 buckets for each power of two
-constexpr int64_t MEASURE_ROWS = 64;          // a batch of so many rows is measured; of smaller ones a sample is
+constexpr int64_t MEASURE_ROWS = 16'384;      // a batch of so many rows is measured; of smaller ones a sample is
 constexpr int64_t MEASURE_FIRST = 256;        // of the smaller ones of an edge, this many from the start on ...
 constexpr uint64_t MEASURE_EVERY = 16;        // ... and then one of so many, in the mean
 constexpr uint64_t TIMED_OFTEN = 8;           // sends of which one, in the mean, is timed by the CPU clock ...
@@ -55,9 +55,9 @@ struct EdgeCounts {
     std::shared_ptr<const ImageSchema> schema;
     int64_t task = -1;  // that sends, where it is here
     int64_t tuples = 0, bytes = 0, batches = 0;
-    int64_t small_rows = 0;                       // of batches that were not measured
-    int64_t sampled_rows = 0, sampled_bytes = 0;  // of small ones that were
-    int64_t measured = 0;                         // small ones since the start
+    int64_t unmeasured_rows = 0;                  // of batches that were not measured
+    int64_t sampled_rows = 0, sampled_bytes = 0;  // of smaller ones that were
+    int64_t measured = 0;                         // smaller ones since the start
     bool wakes = false;                           // another worker, when something is sent
     double row_bytes = 0;                         // in the samples of the last interval that had any
     int64_t transport_ns = 0;
@@ -449,7 +449,7 @@ class Tally {
         if (rows == 0) return 0;
         // By chance, not every so many: batches may come in a pattern.
         if (edge.measured >= MEASURE_FIRST && next_chance() % MEASURE_EVERY != 0) {
-            edge.small_rows += rows;
+            edge.unmeasured_rows += rows;
             return 0;
         }
         const int64_t size = measured(edge, batch);
@@ -469,8 +469,8 @@ class Tally {
 
     static void estimate(EdgeCounts& edge) {
         if (edge.sampled_rows > 0) edge.row_bytes = static_cast<double>(edge.sampled_bytes) / static_cast<double>(edge.sampled_rows);
-        edge.bytes += static_cast<int64_t>(edge.row_bytes * static_cast<double>(edge.small_rows) + 0.5);
-        edge.small_rows = edge.sampled_rows = edge.sampled_bytes = 0;
+        edge.bytes += static_cast<int64_t>(edge.row_bytes * static_cast<double>(edge.unmeasured_rows) + 0.5);
+        edge.unmeasured_rows = edge.sampled_rows = edge.sampled_bytes = 0;
     }
 
     int64_t tasks_;
@@ -485,7 +485,7 @@ class Tally {
     int64_t at_work_ = 0, base_ = 0, since_ns_ = 0, waited_ns_ = 0, own_ns_ = 0;
     int64_t settled_ns_ = 0, settled_cpu_ns_ = 0;           // when CPU was shared out last
     int64_t timed_slot_ = -1, timed_wall_ns_ = 0, timed_cpu_ns_ = 0, timed_ = 0;  // the send that is being timed
-    double sends_wall_ns_ = 0, sends_cpu_ns_ = 0;                       // of those that were
+    double sends_wall_ns_ = 0, sends_cpu_ns_ = 0;                       // of smaller ones that were
     uint64_t chance_ = 0x9E3779B97F4A7C15;
 };
 

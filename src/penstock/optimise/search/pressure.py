@@ -101,7 +101,7 @@ class Pricing:
         return price, pressure
 
     def least(self) -> float:
-        """A bound: all work over all there is, the heaviest task, and as many of the lightest as one worker must hold."""
+        """A bound: all work over all there is, the heaviest task, and the lightest tasks that some worker must hold."""
         load, fastest = self.problem.graph.load, float(self.thread.max())
         offered = np.minimum(self.cores, self.thread.reshape(-1, self.seats).sum(axis=1)).sum()
         workers = int(np.minimum(self.problem.workers_limit, self.seats).sum())
