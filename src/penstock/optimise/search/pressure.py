@@ -88,7 +88,7 @@ class Pricing:
         apart = (from_seat != to_seat).astype(np.int64) + (node[a] != node[b])  # CALL, RING or SOCKET, which count up
         sending, receiving = self.send[apart, self.edges], self.receive[apart, self.edges]
         count = nodes * self.seats
-        load = np.bincount(seat, graph.load, minlength=count)
+        load = np.bincount(seat, graph.load, minlength=count).astype(np.float64, copy=False)
         load += np.bincount(from_seat, sending, minlength=count) + np.bincount(to_seat, receiving, minlength=count)
         pressure = self._pressure(load)
         price = Price(
