@@ -47,7 +47,7 @@ RENDEZVOUS_SECONDS = 60.0  # a warm session needs 0.2 s, a busy machine's first 
 OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spark kills them
 KILL_SECONDS = 30.0
 LEAVE_SECONDS = 2.0
-SLOTS_SECONDS = 0.5  # how often an attempt that goes on looks whether its slots are still there
+SLOTS_SECONDS = 0.1  # how often an attempt that goes on looks whether its slots are still there
 ECHO_SECONDS = 0.05  # how long after the first fault others are waited for, which may say more
 JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
 
@@ -74,6 +74,7 @@ class Attempt:
         self.hellos: tuple[Hello, ...] = ()  # once all are there
         self.deployment: Deployment | None = None  # likewise
         self._around, order = around, around.order
+        self._burial: threading.Thread | None = None
         ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept)
         self.roll = self._server.roll
@@ -173,8 +174,22 @@ class Attempt:
 
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""
-        self.roll.command("cancel")
-        threading.Thread(target=self._bury, name=f"penstock-{self._around.job}-burial", daemon=True).start()
+        if self._burial is None:
+            self.roll.command("cancel")
+            name = f"penstock-{self._around.job}-burial"
+            self._burial = threading.Thread(target=self._bury, name=name, daemon=True)
+            self._burial.start()
+
+    @property
+    def is_buried(self) -> bool:
+        """Whether it has been given up: its workers must not be sent to work any more."""
+        return self._burial is not None
+
+    def await_burial(self, seconds: float) -> bool:
+        """Whether nothing is left of it within `seconds`."""
+        if self._burial is not None:
+            self._burial.join(seconds)
+        return self._burial is None or not self._burial.is_alive()
 
     def _bury(self) -> None:
         with self.roll.changed:

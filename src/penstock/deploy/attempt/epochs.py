@@ -80,7 +80,8 @@ class DriverEpochs:
         self._resume()
 
     def again(self) -> None:
-        """Another attempt begins: void is what is not committed."""
+        """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over."""
+        self.store.require_current(self.attempt)  # a job that was taken over must not take itself back
         self.attempt = self.store.claim(self._dataflow.name)
         self._resume()
 

@@ -17,6 +17,8 @@ from penstock.deploy.line.messages import Fault
 from penstock.errors import JobFailed, PenstockError
 from penstock.model.plan import Plan
 
+REASON_CHARACTERS_MAX = 400
+NOTES_MAX = 20  # recoveries of which a job tells
 QUICK_THETA = 0.2  # seconds for the plan of a job that goes on: a better one can come later
 
 
@@ -34,6 +36,12 @@ class Recovery:
         """A sentence for the job's user."""
         start = f"epoch {self.epoch}" if self.epoch else "the beginning"
         return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}): {self.reason}"
+
+
+def shortly(error: PenstockError, topology: str) -> str:
+    """Why an attempt failed, for a note: without the topology's name, and without what Spark adds."""
+    line = str(error).partition("\n")[0].removeprefix(f"topology {topology!r}: ").partition(". Spark says: ")[0]
+    return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[:REASON_CHARACTERS_MAX]} ..."
 
 
 def cause_of(error: PenstockError, faults: Sequence[Fault]) -> Cause | None:

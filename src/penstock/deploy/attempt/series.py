@@ -11,14 +11,16 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.checkpoint.policy import Failures, GiveUp, Policy
-from penstock.deploy.attempt.attempt import Attempt, Surroundings
+from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Surroundings
 from penstock.deploy.attempt.epochs import DriverEpochs
-from penstock.deploy.attempt.recovery import Recovery, cause_of, placing_again
+from penstock.deploy.attempt.recovery import NOTES_MAX, Recovery, cause_of, placing_again, shortly
 from penstock.deploy.driver.binding import Bound, Placing
+from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.line.messages import Hello
 from penstock.errors import JobFailed, PenstockError
 from penstock.model.plan import Plan
@@ -44,12 +46,15 @@ class Attempts:
     ) -> None:
         """`at_work` is told of the workers of each attempt that have met; `slots` are those that the job could have."""
         self._around, self._epochs, self._bind, self._at_work, self._slots = around, epochs, bind, at_work, slots
-        self.recovered: list[Recovery] = []
+        self.recoveries, self.recovered = 0, deque[Recovery](maxlen=NOTES_MAX)  # how many, and the last of them
+        self.is_recovering = False  # from the notice of a failure until workers are at work again
         self.cancel_asked, self.begun = threading.Event(), threading.Event()
         self._failures = Failures(Policy())
         self._plan: Plan | None = None
         self._stop_asked = False
         self._scales: dict[str, str] = {}  # by region: the last command
+        self._buried: list[Attempt] = []  # of which something may be left
+        self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
         self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
 
     # -- what users tell the job ---------------------------------------------------------------------------------------
@@ -73,10 +78,9 @@ class Attempts:
 
     def meet_first(self) -> bool:
         """Send the first attempt's workers to work; False where it has ended before that."""
-        bound = self.now.meet(partial(self._bind, self._around.order.placing), self._told)
-        if bound is not None:
-            self._send_to_work(bound)
-        return bound is not None
+        attempt = self.now
+        bound = attempt.meet(partial(self._bind, self._around.order.placing), self._told)
+        return bound is not None and self._send_to_work(attempt, bound)
 
     def supervise(self) -> PenstockError | None:
         """Until the last attempt has ended; the error for which no other was made, if any."""
@@ -86,7 +90,11 @@ class Attempts:
             if error is None or not self._goes_on(self._epochs, error):
                 break
             self.now.ending()
+        self.is_recovering = False
         self.now.end()
+        latest = time.monotonic() + LEAVE_SECONDS
+        for attempt in self._buried:
+            attempt.await_burial(max(0.0, latest - time.monotonic()))
         return self._gave_up
 
     _gave_up: PenstockError | None = None
@@ -104,14 +112,16 @@ class Attempts:
 
     def _goes_on(self, epochs: DriverEpochs, error: PenstockError) -> bool:
         """Whether another attempt has taken the place of the one that has failed."""
-        noticed, reason = time.monotonic(), error
+        noticed, reason = time.monotonic(), shortly(error, self._name)
+        self.is_recovering = True
         while (cause := cause_of(error, self.now.roll.faults)) is not None:
             decided = self._failures.failed(time.monotonic_ns() // 1000, cause, epochs.last_epoch)
             if isinstance(decided, GiveUp):
                 error.add_note(decided.reason)
                 log.warning("job %r is given up: %s", self._name, decided.reason)
                 break
-            self.now.bury()
+            log.warning("job %r: attempt %d failed: %s", self._name, self.now.number, shortly(error, self._name))
+            self._bury(self.now)
             epochs.end(finished=False)
             if epochs.is_over or self.cancel_asked.wait(decided.after_s):
                 return False
@@ -120,12 +130,28 @@ class Attempts:
             except PenstockError as again:
                 error = again
                 continue
-            told = str(reason).partition("\n")[0]
-            self.recovered.append(Recovery(self.now.number, epochs.last_epoch, told, time.monotonic() - noticed))
-            log.warning("job %r: %s", self._name, self.recovered[-1].note)
+            except Exception as strange:  # Spark's or py4j's own
+                ending = jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(strange) else 0.0)
+                why = f"it could not go on: {strange}" if ending is None else f"{ending}, and its workers with it"
+                error = JobFailed(f"topology {self._name!r}: {why}")
+                if ending is not None:
+                    break
+                continue
+            self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, time.monotonic() - noticed))
             return True
         self._gave_up = error
         return False
+
+    def _bury(self, attempt: Attempt) -> None:
+        with self._turn:
+            attempt.bury()
+        self._buried = [a for a in self._buried if a is not attempt and not a.await_burial(0)] + [attempt]
+
+    def _went_on(self, recovery: Recovery) -> None:
+        self.is_recovering = False
+        self.recoveries += 1
+        self.recovered.append(recovery)
+        log.warning("job %r: %s", self._name, recovery.note)
 
     def _begin_again(self, epochs: DriverEpochs) -> None:
         """The next attempt, until its workers are at work; raises what it has failed with before."""
@@ -140,7 +166,7 @@ class Attempts:
             raise attempt.judged(cancel_asked=self.cancel_asked.is_set()) or JobFailed(
                 f"topology {self._name!r}: attempt {attempt.number} ended before its workers were there"
             )
-        self._send_to_work(bound)
+        self._send_to_work(attempt, bound)
         for command in (*self._scales.values(), *(["stop"] if self._stop_asked else [])):
             attempt.roll.command(command)
 
@@ -150,18 +176,32 @@ class Attempts:
         for placing in ways:
             with contextlib.suppress(PenstockError):
                 return self._bind(placing, dataflow, hellos)
-        return self._bind(last, dataflow, hellos)
+        try:
+            return self._bind(last, dataflow, hellos)
+        except PenstockError as error:
+            if len(hellos) >= self._around.order.workers:
+                raise
+            msg = (  # of another class: an executor that comes back makes it possible again
+                f"topology {self._name!r} cannot go on with {len(hellos)} workers, where it was given "
+                f"{self._around.order.workers}: {error}"
+            )
+            raise JobFailed(msg) from error
 
     def _told(self) -> Checkpoint | None:
         return None if self._epochs is None else self._epochs.checkpoint()
 
-    def _send_to_work(self, bound: Bound) -> None:
-        attempt, self._plan = self.now, bound.certified.plan
-        self._at_work(attempt.hellos, bound)
-        if self._epochs is not None:
-            self._epochs.begin(attempt.roll, bound.deployment.worker_of, len(attempt.hellos))
-        attempt.publish(bound.deployment)
+    def _send_to_work(self, attempt: Attempt, bound: Bound) -> bool:
+        """Let an attempt's workers begin; False where it has been given up meanwhile."""
+        with self._turn:
+            if attempt.is_buried:  # a worker died while the plan was made
+                return False
+            self._plan = bound.certified.plan
+            self._at_work(attempt.hellos, bound)
+            if self._epochs is not None:
+                self._epochs.begin(attempt.roll, bound.deployment.worker_of, len(attempt.hellos))
+            attempt.publish(bound.deployment)
         self.begun.set()
+        return True
 
     @property
     def _name(self) -> str:

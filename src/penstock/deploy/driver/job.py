@@ -94,8 +94,11 @@ class Job:
 
     @property
     def status(self) -> str:
-        """`starting`, `running`, `stopping`, `finished`, `failed` or `cancelled`."""
-        return self._status
+        """`starting`, `running`, `recovering`, `stopping`, `finished`, `failed` or `cancelled`.
+
+        `recovering`: an attempt has failed, and the next one is not at work yet.
+        """
+        return "recovering" if self._status == "running" and self._attempts.is_recovering else self._status
 
     @property
     def error(self) -> PenstockError | None:
@@ -127,7 +130,7 @@ class Job:
     @property
     def recoveries(self) -> int:
         """How many times the job has gone on from an epoch after a failure, in this process."""
-        return len(self._attempts.recovered)
+        return self._attempts.recoveries
 
     @property
     def attempt(self) -> int:
@@ -299,7 +302,7 @@ class Job:
         return JobView(
             self.name,
             self.id,
-            self._status,
+            self.status,
             len(set(self.worker_of.values())),
             len(self.worker_of),
             self.rows_read,
@@ -448,6 +451,8 @@ class Job:
         if epochs is not None and epochs.is_over and self._error is None:  # whatever came behind the last epoch
             epochs.finish()
             return
+        if epochs is not None and not self._attempts.cancel_asked.is_set():
+            self._error = self._error or epochs.error
         self._error = self._error or self._attempts.judged()
         if epochs is not None and self._error is None:
             self._error = epochs.error or JobFailed(

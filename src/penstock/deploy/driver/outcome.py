@@ -60,8 +60,15 @@ def judge(reports: Reports) -> PenstockError | None:
     if reports.spark_error is not None:
         return _failed_in_spark(reports, reports.spark_error)
     if reports.faults:
-        return _failed(reports, reports.faults[0])
+        return _died(reports, lost) if (lost := _lost(reports)) else _failed(reports, reports.faults[0])
     return _unfinished(reports)
+
+
+def _lost(reports: Reports) -> list[int]:
+    """Workers that peers lost and that said nothing themselves; Spark may not have heard of it yet."""
+    spoke = {fault.worker for fault in reports.faults} | reports.statuses.keys()
+    lost = [fault.lost for fault in reports.faults if fault.lost is not None]
+    return [worker for worker in dict.fromkeys(lost) if worker in reports.hellos and worker not in spoke]
 
 
 def _unfinished(reports: Reports) -> JobFailed | None:
@@ -119,10 +126,10 @@ def _died(reports: Reports, died: Sequence[int]) -> JobFailed:
     node = deployment.workers[worker].node if deployment else hello.address
     tasks = [task for task, runs_on in deployment.worker_of.items() if runs_on == worker] if deployment else []
     shown = ", ".join(tasks[:TASKS_SHOWN_MAX]) + (" ..." if len(tasks) > TASKS_SHOWN_MAX else "")
+    said = "" if reports.spark_error is None else f". Spark says: {reason(reports.spark_error)}"
     return JobFailed(
         f"topology {reports.topology!r}: worker {worker} (pid {hello.pid}, node {node!r}) died without a word, with "
-        f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code. "
-        f"Spark says: {reason(reports.spark_error or 'nothing')}",
+        f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code{said}",
         worker=worker,
         node=node,
     )

@@ -154,8 +154,9 @@ def _order(
     folder, port = options.metrics_folder, options.prometheus_port
     sources = [(operator.name, operator.source.files) for operator in dataflow.operators]
     written: Mapping[str, tuple[str, ...]] = {}
-    if epochs is not None and not epochs.is_over:  # rows that Spark hands in cannot come again
-        written, frames = spooled(dataflow, frames, epochs.store.inputs(), workers), {}
+    if epochs is not None:  # rows that Spark hands in cannot come again
+        written = {} if epochs.is_over else spooled(dataflow, frames, epochs.store.inputs(), workers)
+        frames = {}
     return JobOrder(
         dataflow,
         workers,
