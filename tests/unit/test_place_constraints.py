@@ -179,8 +179,31 @@ def test_best_has_a_bound_under_constraints_and_it_is_true() -> None:
 
 def test_best_hears_of_its_settings_under_constraints() -> None:
     graph = replace(GRAPH, constraints=(Apart("node", ("a", "b")),))
-    plan = place(graph, CLUSTER, "best", options=Options(settings={"rounds": 3}))
-    assert any("rounds changed nothing" in note for note in plan.notes)
+    for theta, name, value in ((1.0, "rounds", 3), (5.0, "effort", 2.0)):
+        plan = place(graph, CLUSTER, "best", options=Options(theta=theta, settings={name: value}))
+        assert any(f"{name} changed nothing" in note for note in plan.notes)
+    plan = place(graph, CLUSTER, "best", options=Options(theta=5.0, settings={"rounds": 3, "prove": False}))
+    assert not any("changed nothing" in note for note in plan.notes)
     for name, value in (("rounds", "x"), ("prove", 7), ("effort", "no"), ("effort_follows_theta", "perhaps")):
         with pytest.raises(InvalidInput, match=f"setting {name} is"):
             place(graph, CLUSTER, "best", options=Options(settings={name: value}))
+
+
+@pytest.mark.parametrize("seed", [3003, 3004, 3007, 3014])  # whose bound without the program is below their cost
+def test_best_proves_its_plan_under_constraints_where_it_has_time(seed: int) -> None:
+    graph, cluster = random_case(seed, constraints_max=4, operators=(8, 8))
+    exact = place(graph, cluster, "exact", options=Options(theta=20.0))
+    quick = place(graph, cluster, "best", options=Options(theta=1.0))
+    best = place(graph, cluster, "best", options=Options(theta=20.0))
+    assert exact.proved_optimal
+    assert not quick.proved_optimal
+    assert best.proved_optimal
+    assert best.cost == pytest.approx(exact.cost)
+
+
+def test_best_goes_on_in_rounds_under_constraints_and_says_when_it_has_stalled() -> None:
+    graph, cluster = random_case(3003, constraints_max=4, operators=(8, 8))
+    settings = {"prove": False, "rounds": 2}
+    plan = place(graph, cluster, "best", options=Options(theta=20.0, settings=settings))
+    assert any("stalled: the last 2 of" in note for note in plan.notes)
+    assert place(graph, cluster, "best", options=Options(theta=20.0, settings=settings)).assignment == plan.assignment

@@ -2,9 +2,10 @@
 
 Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others, and
 goes on in rounds and with exact's proof until the bound is met, the time is over or it has stalled
-(`search/lasting.py`); under constraints it is `constrained`. `test_never_dearer_than_another_scheduler` holds it. Where
-the slots of a node cannot take what it put there, `seatable` goes on. With the setting goal=throughput, as in jobs,
-that plan is one start of another search (`search/throughput.py`).
+(`search/lasting.py`). Under constraints it is `constrained`, with rounds and a proof from two seconds on.
+`test_never_dearer_than_another_scheduler` holds it. Where the slots of a node cannot take what it put there, `seatable`
+goes on. With the setting goal=throughput, as in jobs, that plan is one start of another search
+(`search/throughput.py`).
 
 Measurements and what was rejected: docs/decisions/0004-best-placement.md and 0040-best-uses-its-time.md.
 """
@@ -36,7 +37,7 @@ def schedule(problem: Problem, options: Options) -> Placement:
 def _fewest_bytes(problem: Problem, options: Options) -> Placement:
     if problem.constraints:
         placement = constrained.schedule(problem, options)
-        unheard = ", ".join(name for name in options.settings if name != "goal")
+        unheard = ", ".join(name for name in options.settings if name not in constrained.heard(options))
         note = (f"under constraints the search has other steps: {unheard} changed nothing",) if unheard else ()
         return replace(placement, notes=placement.notes + note)
     return seatable(problem, options, lasting.find(problem, options))

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.errors import NoPlanFound, UserError
 from penstock.model.taskgraph import Floats, Ints, Longs
-from penstock.optimise.contract import Deadline, Options, Placement, Problem
+from penstock.optimise.contract import SEED_LIMIT, Deadline, Options, Placement, Problem
 from penstock.optimise.fuse import best as fuse_best
 from penstock.optimise.fuse.contract import Case, FuseOptions
 from penstock.optimise.fuse.steps.assign import Schedule
@@ -31,8 +31,7 @@ from penstock.optimise.fuse.steps.rules import Rules, compile_rules
 from penstock.optimise.fuse.steps.workers import keeps_rules, numbers_on_nodes, pinned_workers
 from penstock.optimise.meet import keeps, met
 from penstock.optimise.objective import is_feasible, node_cost
-from penstock.optimise.search import annealed
-from penstock.optimise.search.lasting import quick_bound
+from penstock.optimise.search import annealed, lasting
 from penstock.optimise.search.seatable import seatable
 from penstock.optimise.seats import crowded, seated
 from penstock.optimise.workers import slots_note, split_by_kway
@@ -43,26 +42,92 @@ SEARCH_THETA = 5.0
 NEGLIGIBLE = 1e-12  # of the smallest capacity: what streams may take where they must be counted and cost nothing
 # Below, as in jobs, the fusion methods would take longer than was asked for: they have their own thetas.
 FUSION_THETA_MIN = 2.0
+ROUND_SEED_STEP = 0x9E3779B1  # so that no two rounds draw from neighbouring seeds
+SEARCH_SHARE = 0.3  # of theta for the first search, and for rounds after the program
+PROVED_WITHIN = 1e-6  # of the cost
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
-    """The cheapest placement found that keeps every constraint."""
+    """The cheapest placement found that keeps every constraint; with time enough, after rounds and a proof."""
+    if _has_time(options):
+        return _lasting(problem, options, _theta(options))
     rules = compile_rules(problem)
     found, reason, bound = by_search(problem, rules, options)
     return _seated(problem, rules, found, reason, options, bound)
 
 
+def heard(options: Options) -> tuple[str, ...]:
+    """The settings of `best` that change something here."""
+    return ("goal", "rounds", "prove") if _has_time(options) else ("goal",)
+
+
+def _has_time(options: Options) -> bool:
+    return _theta(options) >= FUSION_THETA_MIN
+
+
+def _theta(options: Options) -> float:
+    return SEARCH_THETA if options.theta is None else options.theta
+
+
 def prove(problem: Problem, options: Options, theta: float) -> Placement:
-    """The same with a lower bound, and a better plan where the program finds one."""
-    deadline = Deadline.after(theta)
-    rules = compile_rules(problem)
-    found, _, relaxed = by_search(problem, rules, replace(options, theta=min(SEARCH_THETA, 0.3 * theta)))
-    proved, bound = by_program(problem, rules, found[0] if found else None, deadline)
-    reason = (
+    """A search, then a lower bound, and a better plan where the program finds one."""
+    rules, deadline = compile_rules(problem), Deadline.after(theta)
+    brief = replace(options, theta=min(SEARCH_THETA, SEARCH_SHARE * theta))
+    found, _, bound = by_search(problem, rules, brief)
+    found, bound = _with_program(problem, rules, found, bound, deadline)
+    return _seated(problem, rules, found, _not_found(problem), options, bound)
+
+
+def _lasting(problem: Problem, options: Options, theta: float) -> Placement:
+    """As `prove`, and then searches from fresh seeds until the bound is met, the time is over or they have stalled."""
+    rules, deadline = compile_rules(problem), Deadline.after(theta)
+    brief = replace(options, theta=min(SEARCH_THETA, SEARCH_SHARE * theta))
+    found, reason, bound = by_search(problem, rules, brief)
+    if lasting.asked_proof(options):
+        before_rounds = Deadline(deadline.at - SEARCH_SHARE * theta, deadline.clock)
+        found, bound = _with_program(problem, rules, found, bound, before_rounds)
+    rounds, in_vain, enough = 0, 0, lasting.asked_rounds(options)
+    while in_vain < enough and deadline.remaining > 0 and not _is_proved(problem, found, bound):
+        rounds += 1
+        seed = (options.seed + rounds * ROUND_SEED_STEP) % SEED_LIMIT
+        fresh = replace(brief, seed=seed, theta=min(SEARCH_THETA, deadline.remaining))
+        again, _, _ = by_search(problem, rules, fresh)
+        is_better = _least(problem, again) < _least(problem, found)
+        found, in_vain = _cheapest_first(problem, [*found, *again]), 0 if is_better else in_vain + 1
+    placed = _seated(problem, rules, found, reason, options, bound)
+    if placed.proved_optimal or not enough:
+        return placed
+    return replace(placed, notes=(*placed.notes, lasting.how_it_ended(rounds, in_vain, stalled=in_vain >= enough)))
+
+
+def _with_program(
+    problem: Problem, rules: Rules, found: list[Ints], bound: float, deadline: Deadline
+) -> tuple[list[Ints], float]:
+    """What the program adds to the placements that a search has found, cheapest first, and the better bound."""
+    if _is_proved(problem, found, bound):
+        return found, bound
+    proved, own = by_program(problem, rules, found[0] if found else None, deadline)
+    return _cheapest_first(problem, [*found, *proved]), max(bound, own)
+
+
+def _is_proved(problem: Problem, found: list[Ints], bound: float) -> bool:
+    cost = _least(problem, found)
+    return math.isfinite(cost) and cost - bound <= PROVED_WITHIN * cost
+
+
+def _least(problem: Problem, found: list[Ints]) -> float:
+    return node_cost(problem, found[0]) if found else math.inf
+
+
+def _cheapest_first(problem: Problem, found: list[Ints]) -> list[Ints]:
+    return sorted(found, key=lambda node: node_cost(problem, node))
+
+
+def _not_found(problem: Problem) -> str:
+    return (
         f"no placement of {problem.task_count} tasks on {problem.node_count} nodes that keeps the constraints was "
         "found in the time allowed; raise --theta, add nodes, or drop a constraint"
     )
-    return _seated(problem, rules, [*found, *proved], reason, options, max(bound, relaxed))
 
 
 def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[Ints], str, float]:
@@ -73,13 +138,13 @@ def by_search(problem: Problem, rules: Rules, options: Options) -> tuple[list[In
     total = float(problem.graph.rate.sum())
     stream_cost = NEGLIGIBLE * float(problem.capacity.min()) / total if total > 0 else 1.0
     graph = site_graph(problem, rules, stream_cost)
-    theta = SEARCH_THETA if options.theta is None else options.theta
+    theta = _theta(options)
     # A "worker" of this case is a node, which has more than one thread.
     asked = FuseOptions(seed=options.seed, theta=theta, balance=0.0, stream_cost=stream_cost)
     case = Case(_nodes_alone(problem), asked, given=graph)
     plain, brief = Problem(problem.graph, problem.cluster), replace(options, theta=theta, settings={})
     found = annealed.others(plain, options, theta)
-    bound = quick_bound(plain)
+    bound = lasting.quick_bound(plain)
     with suppress(UserError):
         relaxed = annealed.find(plain, brief)
         bound = max(bound, relaxed.lower_bound)
@@ -125,7 +190,7 @@ def _holding(problem: Problem, rules: Rules, graph: FuseGraph, found: list[Ints]
         for node in each
         if keeps_node_rules(graph, node) and has_slots(problem, rules, node) and is_feasible(problem, node)
     ]
-    return sorted(holding, key=lambda node: node_cost(problem, node))
+    return _cheapest_first(problem, holding)
 
 
 def has_slots(problem: Problem, rules: Rules, node: Ints) -> bool:
@@ -215,7 +280,7 @@ def _seated(
     problem: Problem, rules: Rules, found: list[Ints], reason: str, options: Options, bound: float
 ) -> Placement:
     """The cheapest of the placements whose tasks can be seated in workers, or NoPlanFound."""
-    for node in sorted(found, key=lambda node: node_cost(problem, node)):
+    for node in _cheapest_first(problem, found):
         try:
             worker, notes = _workers(problem, rules, node, options)
         except NoPlanFound as crowded:
@@ -223,7 +288,7 @@ def _seated(
             continue
         cost = node_cost(problem, node)
         bound = min(bound, cost)
-        return Placement(node, worker, bound, cost - bound <= 1e-6 * cost, notes)
+        return Placement(node, worker, bound, cost - bound <= PROVED_WITHIN * cost, notes)
     raise NoPlanFound(reason)
 
 

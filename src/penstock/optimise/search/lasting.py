@@ -90,7 +90,7 @@ class Standing:
 def find(problem: Problem, options: Options) -> Placement:
     """The cheapest feasible placement found within theta, with workers and a bound; constraints are not looked at."""
     theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
-    rounds, prove = _asked_rounds(options), _asked_proof(options)
+    rounds, prove = asked_rounds(options), asked_proof(options)
     deadline = Deadline.after(theta)
     first = annealed.find(problem, options)
     own = replace(first, notes=tuple(note for note in first.notes if note != annealed.CUT_NOTE))
@@ -122,11 +122,12 @@ def quick_bound(problem: Problem) -> float:
 
 def require_settings(options: Options) -> None:
     """Refuse values that a setting of the search cannot have, also where the search is not asked."""
-    _asked_rounds(options), _asked_proof(options), annealed.asked_effort(options)
+    asked_rounds(options), asked_proof(options), annealed.asked_effort(options)
     annealed.asked_to_follow(options)
 
 
-def _asked_rounds(options: Options) -> int:
+def asked_rounds(options: Options) -> int:
+    """How many rounds in vain end the search."""
     rounds = options.settings.get("rounds", ROUNDS_IN_VAIN)
     if isinstance(rounds, bool) or not isinstance(rounds, int) or not 0 <= rounds <= ROUNDS_MAX:
         msg = f"setting rounds is {rounds!r}; it must be a whole number from 0 to {ROUNDS_MAX}"
@@ -134,7 +135,8 @@ def _asked_rounds(options: Options) -> int:
     return rounds
 
 
-def _asked_proof(options: Options) -> bool:
+def asked_proof(options: Options) -> bool:
+    """Whether a proof is to be tried."""
     prove = options.settings.get("prove", True)
     if not isinstance(prove, bool):
         msg = f"setting prove is {prove!r}; it must be true or false"
@@ -190,17 +192,18 @@ def _finished(standing: Standing) -> Placement:
         placement = annealed.finished(search, [placement.node], options, placement.lower_bound)
     notes = placement.notes
     if not standing.ended and standing.rounds_in_vain:
-        notes += (_how_it_ended(standing),)
+        notes += (how_it_ended(standing.rounds, standing.in_vain, stalled=standing.stalled),)
     if standing.first_cut or (standing.cut and (later or not standing.ended)):
         notes += (annealed.CUT_NOTE,)
     return replace(placement, proved_optimal=standing.ended, notes=notes)
 
 
-def _how_it_ended(standing: Standing) -> str:
-    if standing.stalled:
-        chance = 1 - UNCERTAIN ** (1 / max(1, standing.in_vain))
+def how_it_ended(rounds: int, in_vain: int, *, stalled: bool) -> str:
+    """What rounds that ended without a proof say of the plan, for its notes."""
+    if stalled:
+        chance = 1 - UNCERTAIN ** (1 / max(1, in_vain))
         return (
-            f"stalled: the last {standing.in_vain} of {standing.rounds} rounds from fresh seeds found nothing cheaper; "
+            f"stalled: the last {in_vain} of {rounds} rounds from fresh seeds found nothing cheaper; "
             f"another one would with a chance below {chance:.0%} ({1 - UNCERTAIN:.0%} confidence)"
         )
     return "the time was over before the search had stalled: a larger --theta may find a cheaper plan"
