@@ -1,0 +1,61 @@
+"""What Spark reads of a folder in which a job's sink publishes: whole epochs, each once, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from penstock.checkpoint.contract import Manifest, Part
+from penstock.checkpoint.publication import ParquetPublication
+from penstock.checkpoint.shown_log import INTERVAL, NAME
+from penstock.run.contract import Staged
+from penstock.run.operators.sinks.folder import STAGING, store_token
+from penstock.run.operators.sinks.staged import PartName
+
+SINK, STORE = "out", "/a/store/staged"
+TASKS = (0, 1)
+
+
+def staged(folder: Path, epoch: int, rows: int = 3, attempt: int = 1) -> Manifest:
+    """An epoch of two tasks, whose files wait to be shown; their rows say which epoch they belong to."""
+    waiting = folder / STAGING
+    waiting.mkdir(parents=True, exist_ok=True)
+    files = []
+    for task in TASKS:
+        path = waiting / str(PartName(task, SINK, store_token(STORE), attempt, epoch, "parquet"))
+        pq.write_table(pa.table({"epoch": [epoch] * rows}), path)
+        files.append(Staged(SINK, str(path), rows, path.stat().st_size))
+    part = Part(0, "parts/x", 1, "x", ("op/0",), (), tuple(files))
+    return Manifest(epoch, attempt, "counts", {"op": 1}, (part,))
+
+
+def read(spark: SparkSession, folder: Path) -> dict[int, int]:
+    """Rows of each epoch, as anybody reads them."""
+    return {row["epoch"]: row["count"] for row in spark.read.parquet(str(folder)).groupBy("epoch").count().collect()}
+
+
+def whole(epochs: Sequence[int], rows: int = 6) -> dict[int, int]:
+    return dict.fromkeys(epochs, rows)
+
+
+def test_spark_reads_every_epoch_that_was_published_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
+    publication = ParquetPublication(str(tmp_path), SINK, STORE)
+    publication.resume(None)
+    epochs = range(1, 2 * INTERVAL + 3)  # twice a batch of the log that repeats all
+    for epoch in epochs:
+        manifest = staged(tmp_path, epoch)
+        publication.publish(manifest)
+        if epoch in {1, INTERVAL - 1, INTERVAL, INTERVAL + 1, epochs[-1]}:
+            assert read(spark, tmp_path) == whole(range(1, epoch + 1))
+    staged(tmp_path, epochs[-1] + 1)  # nobody has committed it
+    assert read(spark, tmp_path) == whole(epochs)
+    again = ParquetPublication(str(tmp_path), SINK, STORE)
+    again.resume(staged(tmp_path, INTERVAL))  # the later epochs were lost
+    assert read(spark, tmp_path) == whole(range(1, INTERVAL + 1))
+    again.finish()
+    assert not (tmp_path / NAME).exists()
+    assert read(spark, tmp_path) == whole(range(1, INTERVAL + 1))
