@@ -10,7 +10,8 @@ import pytest
 from penstock.deploy.driver.binding import NODES_NOTE, worker_places
 from penstock.deploy.driver.slots import Slots, compared_ms
 from penstock.deploy.line.messages import Hello, decode, encode
-from penstock.deploy.line.power import usable_cores, work_ms
+from penstock.deploy.line import power
+from penstock.deploy.line.power import KEPT_SECONDS, SpeedTest, usable_cores, work_ms
 
 HELLO = Hello(0, 1, "h:1", "10.0.0.1", 1, 2, 3, "boot", "ipc", "3.11", "26", 8000.0, cores=4.0, work_ms=2.0)
 
@@ -41,6 +42,16 @@ class TestCores:
 
     def test_the_work_takes_time(self) -> None:
         assert work_ms() > 0.0
+
+    def test_the_speed_test_is_not_repeated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now, done = 100.0, []
+        monkeypatch.setattr(power, "_once", lambda column: done.append(len(column)) or 5.0)
+        test = SpeedTest(lambda: now)
+        assert (test.work_ms(), len(done)) == (5.0, power.TRIES)
+        now += KEPT_SECONDS
+        assert (test.work_ms(), len(done)) == (5.0, power.TRIES)
+        now += 1.0
+        assert (test.work_ms(), len(done)) == (5.0, 2 * power.TRIES)
 
 
 class TestHello:
