@@ -296,3 +296,11 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 def test_an_unknown_goal_is_refused() -> None:
     with pytest.raises(InvalidInput, match="unknown goal 'speed'; known: bytes, throughput"):
         place(QUERY, job_cluster(2), "best", options=Options(settings={"goal": "speed"}))
+
+
+@pytest.mark.parametrize("name", sorted(throughput.NODES_ALONE))
+def test_on_one_node_schedulers_that_leave_workers_open_say_nothing(name: str) -> None:
+    problem = Problem(TaskGraph.expand(QUERY), Cluster((Node("n1", 40.0),)))
+    placement = SCHEDULERS[name].load()(problem, Options(theta=0.0))
+    assert placement.worker is None
+    assert not placement.node.any()

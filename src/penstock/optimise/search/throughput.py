@@ -36,6 +36,7 @@ STARTS_UNMEASURED = 2  # of guessed loads: more search costs a short job more ti
 TRIES_MAX = 30_000  # moves and swaps looked at, for all starts
 PASSES_MAX = 30
 PRICES_BYTES_MAX = 32 << 20  # of plans whose price is remembered
+NODES_ALONE = frozenset({"rstorm", "ras", "ffd", "t3"})  # schedulers that decide on nodes and leave workers open
 NEAR_MAX = 24  # workers that a task is tried on where there are more
 
 Plan = tuple[Ints, Ints]  # node and worker of each task
@@ -128,11 +129,16 @@ def _meeting(search: _Search, rules: Rules, plans: list[Plan]) -> list[Plan]:
 
 
 def _others(problem: Problem, options: Options, theta: float) -> list[Plan]:
-    """What the other schedulers answer, with workers; one that finds nothing is left out."""
+    """What the other schedulers answer, with workers; one that finds nothing is left out.
+
+    On one node all that leave workers open give the same plan, which the one with the fewest bytes is already.
+    """
     quick = replace(options, theta=0.0, settings={})
     plain = Problem(problem.graph, problem.cluster)
     found: list[Plan] = []
     for name in affordable(problem.task_count, problem.node_count, theta):
+        if problem.node_count == 1 and name in NODES_ALONE:
+            continue
         try:
             found.append(_seats_of(plain, find_scheduler(name).load()(plain, quick), options))
         except UserError:
