@@ -9,8 +9,8 @@ import pytest
 
 from penstock.deploy.driver.binding import NODES_NOTE, worker_places
 from penstock.deploy.driver.slots import Slots, compared_ms
-from penstock.deploy.line.messages import Hello, decode, encode
 from penstock.deploy.line import power
+from penstock.deploy.line.messages import Hello, decode, encode
 from penstock.deploy.line.power import KEPT_SECONDS, SpeedTest, usable_cores, work_ms
 
 HELLO = Hello(0, 1, "h:1", "10.0.0.1", 1, 2, 3, "boot", "ipc", "3.11", "26", 8000.0, cores=4.0, work_ms=2.0)

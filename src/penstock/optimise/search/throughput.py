@@ -95,11 +95,12 @@ def find(problem: Problem, options: Options, fewest_bytes: Placement) -> Placeme
     tries = TRIES_MAX // STARTS_IMPROVED
     starts = STARTS_UNMEASURED if search.pricing.declared else STARTS_IMPROVED
     for number, plan in enumerate(ranked[:starts]):
+        is_balanced = search.price(best).level <= search.pricing.least_level()  # what is left to gain is bytes
+        if is_balanced and (number or search.pricing.declared):
+            break
         better = _improved(search, plan, options.seed + number, tries)
         if search.price(better) < search.price(best):
             best = better
-        if search.price(best).level <= search.pricing.least_level():  # what is left to gain is bytes
-            break
     node, worker = best
     cost = node_cost(problem, node)
     bound = min(fewest_bytes.lower_bound, cost)
