@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
 
 from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.store import Store
@@ -52,3 +58,143 @@ def flip(path: Path, byte: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[byte] ^= 1 << bit
     path.write_bytes(bytes(data))
+
+
+class _Kept(io.BytesIO):
+    """A file that is there when it has been closed, as on an object store."""
+
+    def __init__(self, files: dict[str, bytes], path: str) -> None:
+        super().__init__()
+        self._files, self._path = files, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files[self._path] = self.getvalue()
+        super().close()
+
+
+class Memory(fs.FileSystemHandler):  # type: ignore[misc] # of pyarrow
+    """Files in memory; a file system that knows folders, and does not move a file onto another."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.folders: set[str] = set()
+
+    def get_type_name(self) -> str:
+        return "memory"
+
+    def normalize_path(self, path: str) -> str:
+        return path.strip("/")
+
+    def _info(self, path: str) -> fs.FileInfo:
+        path = path.strip("/")
+        if path in self.files:
+            return fs.FileInfo(path, fs.FileType.File, size=len(self.files[path]), mtime=0)
+        return fs.FileInfo(path, fs.FileType.Directory if path in self.folders else fs.FileType.NotFound)
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        folder = selector.base_dir.strip("/")
+        if folder not in self.folders:
+            if selector.allow_not_found and folder not in self.files:
+                return []
+            raise FileNotFoundError(folder)
+        inside = [path for path in {*self.files, *self.folders} if path.startswith(f"{folder}/")]
+        return [self._info(p) for p in inside if selector.recursive or "/" not in p.removeprefix(f"{folder}/")]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        steps = path.strip("/").split("/")
+        self.folders.update("/".join(steps[: n + 1]) for n in range(len(steps)))
+
+    def delete_dir(self, path: str) -> None:
+        path = path.strip("/")
+        if path not in self.folders:
+            raise FileNotFoundError(path)
+        self.delete_dir_contents(path)
+        self.folders.discard(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        path = path.strip("/")
+        for gone in [found for found in self.files if found.startswith(f"{path}/")]:
+            del self.files[gone]
+        self.folders = {found for found in self.folders if not found.startswith(f"{path}/")}
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError
+
+    def delete_file(self, path: str) -> None:
+        if path.strip("/") not in self.files:
+            raise FileNotFoundError(path)
+        del self.files[path.strip("/")]
+
+    def move(self, src: str, dest: str) -> None:
+        src, dest = src.strip("/"), dest.strip("/")
+        if dest in self.files or dest in self.folders:
+            raise FileExistsError(dest)
+        self.files[dest] = self.files.pop(src)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        self.files[dest.strip("/")] = self.files[src.strip("/")]
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        if path.strip("/") not in self.files:
+            raise FileNotFoundError(path)
+        return pa.PythonFile(io.BytesIO(self.files[path.strip("/")]), mode="r")
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return self.open_input_stream(path)
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        if path.strip("/").rpartition("/")[0] not in {"", *self.folders}:
+            raise FileNotFoundError(path)
+        return pa.PythonFile(_Kept(self.files, path.strip("/")), mode="w")
+
+    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        raise NotImplementedError
+
+
+class Bucket(Memory):
+    """An object store: names with slashes and no folders, and nothing that is moved."""
+
+    def get_type_name(self) -> str:
+        return "bucket"
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        folder = f"{selector.base_dir}/"
+        names = {path.removeprefix(folder).split("/")[0] for path in self.files if path.startswith(folder)}
+        found = [self._info(folder + name) for name in names]
+        return [i if i.type == fs.FileType.File else fs.FileInfo(i.path, fs.FileType.Directory) for i in found]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise AssertionError(path)
+
+    def move(self, src: str, dest: str) -> None:
+        raise AssertionError(dest)
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        return pa.PythonFile(_Kept(self.files, path), mode="w")
+
+
+@contextmanager
+def recorded_calls(root: Path) -> Iterator[list[tuple[str, str]]]:
+    """What is asked of the operating system, in order, and done: the call, and where beneath a folder."""
+    seen: list[tuple[str, str]] = []
+    real = {name: getattr(os, name) for name in ("fsync", "link", "replace", "rename", "unlink", "mkdir")}
+
+    def recorded(name: str) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            path = os.readlink(f"/proc/self/fd/{given[0]}") if name == "fsync" else str(given[-1])
+            seen.append((name, "unfinished" if path.endswith(".writing") else os.path.relpath(path, root)))
+            return real[name](*given)
+
+        return call
+
+    try:
+        for name in real:
+            setattr(os, name, recorded(name))
+        yield seen
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)

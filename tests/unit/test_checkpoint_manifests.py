@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from store_kit import a_part, manifest
 
+from mutation_kit import damaged
 from penstock.checkpoint import manifests
-from penstock.errors import CheckpointDamaged
+from penstock.checkpoint.contract import Manifest, Part
+from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import Staged
 
 WHOLE = manifest(7, [a_part(0, staged=[Staged("out", "/x/part", 3, 99)]), a_part(1, "parts/00000001/7.part")])
@@ -83,3 +89,104 @@ def test_a_manifest_that_was_made_up_is_refused(fields: dict[str, Any], fault: s
         manifests.decode(made_up(**fields), "m.json")
     assert refused.value.path == "m.json"
     assert fault in refused.value.fault
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(CheckpointDamaged) as told:
+        manifests.decode(data, "m.json")
+    assert told.value.path == "m.json"
+    return told.value.fault
+
+
+TEXTS = st.text(st.characters(), min_size=1, max_size=20)
+COUNTS = st.integers(0, manifests.COUNT_MAX)
+STAGED = st.builds(Staged, TEXTS, TEXTS, COUNTS, COUNTS)
+PARTS = st.integers(0, 99).flatmap(
+    lambda worker: st.builds(
+        Part,
+        st.just(worker),
+        st.just(f"parts/00000001/{worker}.part"),
+        COUNTS,
+        TEXTS,
+        st.just(("op/0", "op/1")),
+        st.sampled_from([(), ("op/1",), ("op/0", "op/1")]),
+        st.lists(STAGED, max_size=2).map(tuple),
+    )
+)
+MANIFESTS = st.builds(
+    Manifest,
+    st.integers(1, manifests.EPOCH_MAX),
+    st.integers(1, manifests.ATTEMPT_MAX),
+    TEXTS,
+    st.dictionaries(TEXTS, st.integers(1, 1_000), max_size=3),
+    st.lists(PARTS, max_size=4, unique_by=lambda part: part.worker).map(tuple),
+    st.booleans(),
+    st.dictionaries(TEXTS, COUNTS, max_size=3),
+    COUNTS,
+    st.none() | TEXTS,
+)
+
+
+@given(MANIFESTS)
+def test_a_manifest_is_read_as_it_was_written(whole: Manifest) -> None:
+    assert manifests.decode(manifests.encode(whole), "m.json") == whole
+
+
+def test_every_flipped_bit_and_every_cut_of_a_manifest_is_noticed() -> None:
+    data = manifests.encode(WHOLE)
+    for at in range(len(data)):
+        refused(data[:at])
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[at] ^= 1 << bit
+            refused(bytes(changed))
+
+
+@given(st.data())
+def test_what_was_overwritten_is_refused(data: st.DataObject) -> None:
+    whole = manifests.encode(WHOLE)
+    begin = data.draw(st.integers(0, len(whole) - 1))
+    end = data.draw(st.integers(begin, len(whole)))
+    changed = whole[:begin] + data.draw(st.binary(max_size=80)) + whole[end:]
+    if changed != whole:
+        refused(changed)
+
+
+@given(damaged({"manifest": manifests.document_of(WHOLE)}))
+def test_under_a_right_checksum_too_only_what_a_writer_writes_is_read(documents: dict[str, Any]) -> None:
+    document = documents.get("manifest")
+    data = manifests.sealed({"penstock": manifests.FORMAT, **(document if isinstance(document, dict) else {})})
+    try:
+        found = manifests.decode(data, "m.json")
+    except CheckpointDamaged:
+        return
+    assert manifests.decode(manifests.encode(found), "m.json") == found
+
+
+@pytest.mark.parametrize("body", ["[1", '"x', "nul", '{"penstock":1', "[" * 100_000, '{"a":"\ud800"'])
+def test_what_is_sealed_and_no_object_of_this_format_is_refused(body: str) -> None:
+    text = body.encode("utf-8", "surrogatepass")
+    seal = f"{manifests.SEAL}{manifests._digest(text)}{manifests.SEAL_END}"
+    assert refused(text + seal.encode())
+
+
+def test_what_nobody_could_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong, fault in (
+        (replace(WHOLE, epoch=0), "epoch 0 cannot be committed: its epoch is 0"),
+        (replace(WHOLE, parts=(a_part(0, "../x"),)), "epoch 7 cannot be committed: it names the file '../x'"),
+        (replace(WHOLE, parts=(a_part(0), a_part(0))), "two parts of one worker"),
+    ):
+        with pytest.raises(InvalidInput) as told:
+            manifests.encode(wrong)
+        assert fault in str(told.value)
+    monkeypatch.setattr(manifests, "MANIFEST_BYTES_MAX", 100)
+    with pytest.raises(InvalidInput, match="more than 100; let sinks write fewer files"):
+        manifests.encode(WHOLE)
+
+
+def test_the_checksum_is_of_what_the_text_says() -> None:
+    data = manifests.encode(WHOLE)
+    found = json.loads(data)
+    assert [*found][-1] == "checksum"
+    assert json.loads(data.replace(b"counts", b"county"))["topology"] == "county"  # sound JSON, and refused
+    assert "do not match their checksum" in refused(data.replace(b"counts", b"county"))

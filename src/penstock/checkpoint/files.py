@@ -113,9 +113,10 @@ class LocalFiles:
     def size(self, path: str) -> int | None:
         """Bytes of a file; None: there is no such file."""
         try:
-            return os.stat(self._at(path)).st_size
+            found = os.stat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def names(self, folder: str) -> list[str]:
         """What lies in a folder."""

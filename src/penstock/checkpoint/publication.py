@@ -147,14 +147,14 @@ class ParquetPublication(_Moved):
     def _show(self, parts: dict[str, str], *, is_new: bool) -> None:
         if not parts:
             return
+        if not self._log.is_there:  # another job has ended in this folder: without a log all files are seen
+            self._prepare()
         if not is_new:
-            if not self._log.is_there:
-                self._prepare()
             shown = {file_of(entry) for entry in self._log.entries()}
             parts = {name: waiting for name, waiting in parts.items() if name not in shown}
         self._move(parts)
         infos = [info for name in parts if (info := self.folder.file(name)) is not None]
-        if not self._log.is_there:  # another job has ended in this folder: without a log all files are seen
+        if not self._log.is_there:  # it has ended meanwhile
             self._prepare()
         elif infos:
             self._log.add([self._log.entry(info) for info in infos])

@@ -84,6 +84,14 @@ def file_of(entry: str) -> str:
     return unquote(str(json.loads(entry)["path"]).rpartition("/")[2])
 
 
+def _text(entries: Iterable[str]) -> bytes:
+    return "\n".join((VERSION, *entries)).encode()
+
+
+def _is_folder(folder: Folder) -> bool:
+    return bool(folder.filesystem.get_file_info(folder.path).type == fs.FileType.Directory)
+
+
 class ShownLog:
     """The log of one folder; its entries are lines of JSON, of which this knows the path."""
 
@@ -101,11 +109,20 @@ class ShownLog:
         return self._folder.file(BEGUN) is not None
 
     def begin(self, entries: Sequence[str]) -> None:
-        """Have readers go by the log, which shows these files from the start."""
-        self._folder.make()
-        if not self.is_ours:
-            self._folder.write(BEGUN, b"")
-        self._write("0", entries)
+        """Have readers go by the log, which shows these files from the start; on a local disk this is one step.
+
+        A log without a batch would hide every file (`test_whatever_dies_between_two_steps_readers_see_whole_epochs`).
+        """
+        aside = self._shown.inner(f"{NAME}.begun")
+        at_once = self._folder.is_local and not _is_folder(self._folder)
+        log = aside if at_once else self._folder
+        log.make()
+        if log.file(BEGUN) is None:
+            log.write(BEGUN, b"")
+        log.write("0", _text(entries))
+        if at_once:
+            self._folder.filesystem.move(log.path, self._folder.path)
+            self._shown.sync()
 
     def entry(self, info: fs.FileInfo) -> str:
         """The line of a file in the folder, or further down."""
@@ -157,10 +174,10 @@ class ShownLog:
         self._folder.filesystem.delete_dir(away)
 
     def sweep(self) -> None:
-        """Remove what an interrupted `remove` has left."""
-        away = f"{self._folder.path}.done"
-        if self._folder.filesystem.get_file_info(away).type == fs.FileType.Directory:
-            self._folder.filesystem.delete_dir(away)
+        """Remove what an interrupted `begin` or `remove` has left."""
+        for left in (self._shown.inner(f"{NAME}.begun"), self._shown.inner(f"{NAME}.done")):
+            if _is_folder(left):
+                left.filesystem.delete_dir(left.path)
 
     def _layout(self) -> Layout:
         return Layout.of(self._folder.names())
@@ -181,7 +198,7 @@ class ShownLog:
         )
 
     def _write(self, name: str, entries: Sequence[str]) -> None:
-        self._folder.write(name, "\n".join((VERSION, *entries)).encode())
+        self._folder.write(name, _text(entries))
 
     def _forget(self) -> None:
         """Remove what is said again by the last but one of the batches that repeat all."""

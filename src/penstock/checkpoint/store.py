@@ -111,16 +111,19 @@ class Store:
         then would take back what sinks have shown, which is for a person to decide.
         """
         notes: list[str] = []
+        void = _void(self.epochs())
         for epoch in reversed(self.numbers()):
             try:
                 manifest = self.manifest(epoch)
                 faults = self.verify(manifest)
             except CheckpointDamaged as damaged:
                 faults = [f"{damaged.path} is damaged: {damaged.fault}"]
+            if not faults and epoch in void:
+                faults = [f"attempt {void[epoch]} has begun anew before it"]
             if not faults:
                 self.notes = tuple(f"{note}; epoch {epoch} is used" for note in notes)
                 return manifest
-            notes.append(f"epoch {epoch} is damaged: {_shortly(faults)}")
+            notes.append(f"epoch {epoch} {'is void' if epoch in void else 'is damaged'}: {_shortly(faults)}")
         self.notes = tuple(notes)
         if notes:
             raise CheckpointDamaged(
@@ -179,12 +182,14 @@ class Store:
         with self._using(""), self._files.alone():  # so that no savepoint or commit comes in between
             attempt = max(self._attempts(), default=0)
             written = {folder: self._files.names(f"{manifests.PARTS}/{folder}") for folder in self._part_folders()}
-            kept = self.epochs()[-count:]
+            found = self.epochs()
+            void = _void(found)
+            kept = [manifest for manifest in found if manifest.epoch not in void][-count:]
             if not kept:
                 return
             oldest, newest = kept[0].epoch, kept[-1].epoch
             named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
-            self._remove([_manifest_path(epoch) for epoch in self.numbers() if epoch < oldest])
+            self._remove([_manifest_path(epoch) for epoch in self.numbers() if epoch < oldest or epoch in void])
             paths = [(folder, name) for folder in written for name in written[folder]]
             left = [_part_path(*path) for path in paths if self._is_left(*path, attempt, newest)]
             self._remove([path for path in left if path not in named])
@@ -397,6 +402,20 @@ def _savepoint_path(name: str) -> str:
 
 def _part_path(folder: str, name: str) -> str:
     return f"{manifests.PARTS}/{folder}/{name}"
+
+
+def _void(found: Sequence[Manifest]) -> dict[int, int]:
+    """Epochs before which a later attempt has begun anew, and that attempt.
+
+    They were damaged when it looked for the last sound one, so sinks have taken back what these hold. Sound or not they
+    do not count any more (`test_an_epoch_before_which_an_attempt_began_anew_does_not_count_again`).
+    """
+    latest, void = 0, {}
+    for manifest in found:
+        if manifest.attempt < latest:
+            void[manifest.epoch] = latest
+        latest = max(latest, manifest.attempt)
+    return void
 
 
 def _shortly(faults: Sequence[str]) -> str:

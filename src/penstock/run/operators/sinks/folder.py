@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 from uuid import uuid4
 
+import pyarrow as pa
 from pyarrow import fs
 
 PUTS_WHOLE = ("s3", "gcs", "abfs", "py::")  # a file appears when it is closed; renaming would copy it
@@ -86,19 +87,29 @@ class Folder:
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def make(self) -> None:
-        """Make the folder and those above it."""
+        """Make the folder and those above it; on a local disk they last."""
+        made, above = [self.path], os.path.dirname(self.path) or "/"
+        while self.is_local and not os.path.isdir(above):
+            made.append(above)
+            above = os.path.dirname(above)
         self.filesystem.create_dir(self.path, recursive=True)
         if self.is_local:
             self.sync()
-            _sync(os.path.dirname(self.path) or "/")
+            for path in made:
+                _sync(os.path.dirname(path) or "/")
 
     def write(self, name: str, data: bytes) -> None:
         """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen."""
         hidden = name if self._puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
         if self.file(name) is not None:
             raise FileExistsError(self.named(name))
-        with self.filesystem.open_output_stream(self.at(hidden)) as stream:
-            stream.write(data)
+        try:
+            with self.filesystem.open_output_stream(self.at(hidden)) as stream:
+                stream.write(data)
+        except BaseException:
+            with contextlib.suppress(OSError, pa.ArrowException):  # closing has kept what there was room for
+                self.filesystem.delete_file(self.at(hidden))
+            raise
         if self.is_local:
             _sync(self.at(hidden))
             _appears(self.at(hidden), self.at(name))

@@ -7,6 +7,7 @@ syncing take long, so they are done by `finish`, in the thread that keeps epochs
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, NamedTuple, Protocol
 
@@ -133,5 +134,7 @@ class ArrowRows:
 
     def abandon(self) -> None:
         """Close and remove the file."""
-        self._stream.close()
-        self._filesystem.delete_file(self._path)
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._stream.close()
+        with contextlib.suppress(FileNotFoundError):  # a later attempt has removed it
+            self._filesystem.delete_file(self._path)

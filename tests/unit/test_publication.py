@@ -1,0 +1,316 @@
+"""Publication: whole epochs, each once, whatever died when. `tests/spark/test_published_rows.py` asks Spark itself."""
+
+from __future__ import annotations
+
+import re
+import resource
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from publication_kit import (
+    ROWS,
+    SCHEMA,
+    SINK,
+    TASKS,
+    Died,
+    Steps,
+    manifest_of,
+    seen,
+    staged,
+    watched,
+    watched_folder,
+    whole,
+)
+from store_kit import TOPOLOGY, manifest, recorded_calls, snapshot
+
+from penstock.checkpoint import shown_log
+from penstock.checkpoint.contract import Manifest
+from penstock.checkpoint.publication import CollectPublication, ParquetPublication
+from penstock.checkpoint.shown_log import Layout, ShownLog
+from penstock.checkpoint.store import Store
+from penstock.errors import InvalidInput, JobFailed
+from penstock.run.contract import Staged
+from penstock.run.operators.sinks.folder import STAGING, Folder
+
+STORE = "/a/store/staged"
+EPOCHS = 3
+FOREIGN = 7  # rows that somebody else has put into the folder
+
+
+def put_foreign(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"epoch": [0] * FOREIGN, "n": [0] * FOREIGN}), folder / "somebody's.parquet")
+    (folder / "_notes").write_text("somebody's")
+    (folder / STAGING).mkdir(exist_ok=True)
+    (folder / STAGING / "somebody's").write_text("as well")
+
+
+class Reader:
+    """Looks into a folder after every step: it sees whole epochs, and never fewer than it has seen."""
+
+    def __init__(self, folder: Path, others: int) -> None:
+        self.folder, self.others, self.most = folder, others, 0
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        found = seen(self.folder) if self.folder.is_dir() else Counter()
+        epochs = max(found, default=0)
+        assert found == whole(epochs, self.others), found
+        assert epochs >= self.most, f"epoch {self.most} was there and is gone"
+        self.most = epochs
+
+
+def lives_until_done(root: Path, steps: Steps) -> None:
+    """One process: takes the job over, shows what is committed, and goes on to its end."""
+    with watched(steps):
+        store = Store(str(root / "kept"))
+        attempt = store.claim(TOPOLOGY)
+        committed = store.latest()
+        folder = watched_folder(root / "out", steps)
+        publication = ParquetPublication(folder, SINK, store.staging())
+        publication.resume(committed)
+        epoch = 0 if committed is None else committed.epoch
+        while epoch < EPOCHS:
+            epoch += 1
+            files = staged(Folder(str(root / "out" / STAGING)), epoch, attempt, store.staging())
+            part = store.write_part(attempt, epoch, 0, [snapshot("op/0", n=b"1")])
+            whole_part = type(part)(part.worker, part.path, part.size, part.checksum, part.tasks, (), files)
+            committed = manifest(epoch, [whole_part], attempt, is_last=epoch == EPOCHS)
+            store.commit(committed)
+            publication.publish(committed)
+            store.keep(2)
+        publication.finish()
+
+
+def left_of(root: Path) -> set[str]:
+    return {path.name for path in (root / "out").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("others", [0, FOREIGN])
+def test_whatever_dies_between_two_steps_readers_see_whole_epochs(
+    others: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_log, "INTERVAL", 2)  # every second batch of the log repeats all
+
+    def begun(name: str) -> tuple[Path, Reader]:
+        root = tmp_path / name
+        root.mkdir()
+        if others:
+            put_foreign(root / "out")
+        return root, Reader(root / "out", others)
+
+    root, reader = begun("whole")
+    steps = Steps(look=reader.look)
+    lives_until_done(root, steps)
+    names = left_of(root)
+    assert reader.most == EPOCHS
+    for dies_at in range(1, steps.count + 1):
+        root, reader = begun(str(dies_at))
+        with pytest.raises(Died):
+            lives_until_done(root, Steps(dies_at, reader.look))
+        reader.look()
+        lives_until_done(root, Steps(look=reader.look))
+        assert seen(root / "out") == whole(EPOCHS, others)
+        assert {_without_attempt(name) for name in left_of(root)} == {_without_attempt(name) for name in names}
+        assert Store(str(root / "kept")).numbers()[-2:] == [EPOCHS - 1, EPOCHS]
+
+
+def _without_attempt(name: str) -> str:
+    return re.sub(r"-[0-9a-f]{8}-\d+-", "-", name)  # and without the store's token
+
+
+def published(folder: Path, epochs: int, sink: str = SINK) -> ParquetPublication:
+    """A publication that has shown so many epochs."""
+    publication = ParquetPublication(str(folder), sink, STORE)
+    publication.resume(None)
+    for epoch in range(1, epochs + 1):
+        publication.publish(of_epoch(folder, epoch))
+    return publication
+
+
+def of_epoch(folder: Path, epoch: int, attempt: int = 1) -> Manifest:
+    return manifest_of(epoch, attempt, staged(Folder(str(folder / STAGING)), epoch, attempt, STORE))
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file, and whether it is the same one as before."""
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+
+@pytest.mark.parametrize("others", [0, FOREIGN])
+def test_publishing_again_changes_nothing(tmp_path: Path, others: int) -> None:
+    if others:
+        put_foreign(tmp_path)
+    publication = published(tmp_path, 2)
+    third = of_epoch(tmp_path, 3)
+    publication.publish(third)
+    before = listing(tmp_path)
+    publication.publish(third)
+    again = ParquetPublication(str(tmp_path), SINK, STORE)
+    again.publish(third)
+    again.resume(third)
+    again.publish(third)
+    assert listing(tmp_path) == before
+    assert seen(tmp_path) == whole(3, others)
+
+
+def test_foreign_files_stay_and_what_waits_for_nobody_goes(tmp_path: Path) -> None:
+    put_foreign(tmp_path)
+    other_store = staged(Folder(str(tmp_path / STAGING)), 9, 1, "/another/store")
+    published(tmp_path, 2)
+    left = of_epoch(tmp_path, 3).staged  # nobody has committed it
+    publication = ParquetPublication(str(tmp_path), SINK, STORE)
+    publication.resume(of_epoch(tmp_path, 2))
+    assert not any(Path(one.path).exists() for one in left)
+    publication.finish()
+    assert all(Path(one.path).exists() for one in other_store)
+    assert (tmp_path / STAGING / "somebody's").read_text() == "as well"
+    assert (tmp_path / "_notes").read_text() == "somebody's"
+    assert seen(tmp_path) == whole(2, FOREIGN)
+
+
+def test_epochs_that_were_lost_are_taken_back(tmp_path: Path) -> None:
+    publication = published(tmp_path, 3)
+    second = of_epoch(tmp_path, 2)
+    publication.resume(second)
+    assert seen(tmp_path) == whole(2)
+    publication.publish(of_epoch(tmp_path, 3, attempt=2))
+    assert seen(tmp_path) == whole(3)
+    publication.resume(None)
+    assert seen(tmp_path) == whole(0)
+
+
+def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    second = of_epoch(tmp_path, 2)
+    Path(second.staged[0].path).unlink()
+    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint"):
+        publication.publish(second)
+    with pytest.raises(JobFailed, match="names x/y, which is no file of sink 'out'"):
+        publication.publish(manifest_of(3, 1, (Staged(SINK, "x/y", 1, 1),)))
+    assert seen(tmp_path) == whole(1)
+
+
+def test_an_epoch_is_not_shown_half_where_another_job_has_ended_in_the_folder(tmp_path: Path) -> None:
+    published(tmp_path, 1)
+    steps = Steps()
+    publication = ParquetPublication(watched_folder(tmp_path, steps), SINK, STORE)
+    publication.resume(of_epoch(tmp_path, 1))
+    second = of_epoch(tmp_path, 2)
+    ShownLog(Folder(str(tmp_path))).remove()
+    steps.look = Reader(tmp_path, 0).look
+    with watched(steps):
+        publication.publish(second)
+    assert seen(tmp_path) == whole(2)
+
+
+def test_rows_last_before_the_log_names_them(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    second = of_epoch(tmp_path, 2)
+    with recorded_calls(tmp_path) as calls:
+        publication.publish(second)
+    named = calls.index(("link", "_spark_metadata/2"))
+    assert [call for call in calls[:named] if "unfinished" not in call] == [("fsync", "."), ("fsync", STAGING)]
+    assert calls[named - 1] == ("fsync", "unfinished")
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_every_folder_that_is_made_lasts(tmp_path: Path, depth: int) -> None:
+    deep = tmp_path.joinpath(*("abc"[:depth]))
+    with recorded_calls(tmp_path) as calls:
+        Folder(str(deep)).make()
+    synced = {(tmp_path / path).resolve() for name, path in calls if name == "fsync"}
+    assert synced == {deep, *deep.parents} - {*tmp_path.parents}
+
+
+def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publication = published(tmp_path, 1)
+    second = of_epoch(tmp_path, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            publication.publish(second)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert seen(tmp_path) == whole(1)
+    assert [name for name in left_of(tmp_path.parent / tmp_path.name) if name.endswith(".writing")] == []
+    publication.publish(second)
+    assert seen(tmp_path) == whole(2)
+
+
+# -- collected rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(tmp_path: Path, kind: str) -> None:
+    store = str(tmp_path / "staged")
+    waiting = Folder(store)
+
+    def of(epoch: int, attempt: int = 1) -> Manifest:
+        return manifest_of(epoch, attempt, staged(waiting, epoch, attempt, store, kind))
+
+    publication = CollectPublication(str(tmp_path / "results"), SINK, store)
+    publication.resume(None)
+    assert publication.table(SCHEMA).num_rows == 0
+    for epoch in (1, 2, 10):
+        publication.publish(of(epoch))
+    publication.resume(of(2))  # the tenth was lost
+    third = of(3, attempt=2)
+    for _ in range(2):
+        publication.publish(third)
+    of(4)  # never committed
+    publication.finish()
+    rows = publication.table(SCHEMA)
+    epochs = [epoch for _ in range(TASKS) for epoch in (1, 2, 3) for _ in range(ROWS)]
+    assert (rows["epoch"].to_pylist(), rows.schema) == (epochs, SCHEMA)
+    assert publication.is_parquet == (kind == "parquet")
+    assert publication.size == sum(Path(path).stat().st_size for path in publication.files())
+    assert not Path(store).exists()
+
+
+# -- the log of what is shown ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "latest", "read"),
+    [
+        ([], -1, []),
+        (["_begun_by_penstock", ".0.x.writing", "x", "-1", "1x"], -1, []),
+        (["0", "1"], 1, ["0", "1"]),
+        ([*map(str, range(9)), "9.compact"], 9, ["9.compact"]),
+        (["9.compact", "10", "11"], 11, ["9.compact", "10", "11"]),
+        (["3", "9.compact", "19.compact", "20"], 20, ["19.compact", "20"]),
+        (["3.compact", "7.compact", "8"], 8, ["7.compact", "8"]),  # of a query with an interval of four
+        (["29.compact"], 29, ["29.compact"]),
+    ],
+)
+def test_what_is_read_of_a_log(names: list[str], latest: int, read: list[str]) -> None:
+    layout = Layout.of(names)
+    assert (layout.latest, layout.read()) == (latest, read)
+
+
+@pytest.mark.parametrize("text", [b"", b"v2\n", b"\xff\n"])
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, text: bytes) -> None:
+    publication = published(tmp_path, 1)
+    (tmp_path / "_spark_metadata" / "1").write_bytes(text)
+    with pytest.raises(
+        InvalidInput, match=r"_spark_metadata/1 cannot be read: .*: restore them, or write into another"
+    ):
+        publication.resume(None)
+
+
+def test_a_log_that_a_streaming_query_has_begun_stays_its_own(tmp_path: Path) -> None:
+    put_foreign(tmp_path)
+    log = ShownLog(Folder(str(tmp_path)))
+    log.begin([log.entry(info) for info in Folder(str(tmp_path)).visible()])
+    (tmp_path / "_spark_metadata" / shown_log.BEGUN).unlink()
+    publication = published(tmp_path, 2)
+    publication.finish()
+    assert seen(tmp_path) == whole(2, FOREIGN)
+    assert "a streaming query has begun it" in publication.notes[0]
