@@ -150,12 +150,14 @@ class Actors:
     def bury(self, process: Process) -> None:
         """Have the threads of a dead process unwind."""
         process.is_dead = True
-        for actor in [a for a in self._all if a.process is process and a is not self.running]:
+        for actor in [a for a in self._all if a.process is process]:
             for _ in range(UNWIND_MAX):
                 if actor.is_over:
                     break
+                self.running = actor
                 actor.go_on()
             self._all.remove(actor)
+        self.running = None
 
 
 class Condition:

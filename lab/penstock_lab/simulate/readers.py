@@ -36,7 +36,8 @@ class Reader:
         self.folder = None if sink.folder is None else "/" + sink.folder.removeprefix(BUCKET).lstrip("/")
         self._manifests: dict[str, Manifest] = {}  # those on the disk that can be read, by path
         self._names: dict[int, frozenset[str]] = {}  # of the files that each epoch shows
-        self._seen = 0  # the last epoch that a reader has seen
+        self._seen = 0  # the last epoch that a reader has seen since power was lost
+        self.known = 0  # the last that a reader has ever seen
         self._firm = 0  # the last epoch that is there to stay
         self.damaged: set[str] = set()
 
@@ -59,7 +60,12 @@ class Reader:
                 if len(later) < self._kept:
                     self._fail(f"the manifest of epoch {gone.epoch} is removed, and only {later} of {self._kept} are left")
         elif what in {"link", "rename", "put"}:
-            self._read(path)
+            manifest = self._read(path)
+            if manifest is not None and "/manifests/" in path:
+                there = self.epochs()
+                self._names = {e: names for e, names in self._names.items() if e < manifest.epoch or e in there}
+                self._names[manifest.epoch] = frozenset(_shown(manifest))
+                self._firm = manifest.epoch
 
     def _part_removed(self, path: str) -> None:
         for by, manifest in self._manifests.items():
@@ -74,6 +80,8 @@ class Reader:
                 if path.endswith(".json"):
                     self._read(path)
         self._firm = min(self._firm, max(self.epochs(), default=0))
+        self._names = {epoch: names for epoch, names in self._names.items() if epoch <= self._firm}
+        self._seen = 0  # a name that was not yet synced comes back when the job goes on
         self.look()
 
     def damage(self, path: str, data: bytearray) -> None:
@@ -83,20 +91,17 @@ class Reader:
         self.damaged.add(path)
         self._manifests.pop(path, None)
         self._firm = self.sound()
-        self._seen = min(self._seen, self._firm)
+        self._seen, self.known = min(self._seen, self._firm), min(self.known, self._firm)
 
-    def _read(self, path: str) -> None:
+    def _read(self, path: str) -> Manifest | None:
         data = bytes(self._disk.at(path).data)
         try:
             manifest = manifests.decode(data, path)
         except CheckpointDamaged:
-            return
+            return None
         self.damaged.discard(path)
         self._manifests[path] = manifest
-        if "/manifests/" in path:
-            self._names = {e: names for e, names in self._names.items() if e < manifest.epoch or e in self.epochs()}
-            self._names[manifest.epoch] = frozenset(_shown(manifest))
-            self._firm = manifest.epoch
+        return manifest
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -158,6 +163,7 @@ class Reader:
         if any(self._names[epoch] - by_epoch.get(epoch, set()) for epoch in self._names if epoch <= self._seen):
             self._fail(f"a reader sees epochs up to {last}, and has seen {self._seen} before")
         self._seen = max(self._seen, min(last, self._firm))
+        self.known = max(self.known, self._seen)
 
     def rows(self, paths: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of files."""

@@ -67,6 +67,9 @@ class Files(Protocol):
     def remove_folder(self, folder: str) -> None:
         """Remove a folder, if it is empty."""
 
+    def settle(self, folder: str) -> None:
+        """Have the names in a folder last, whoever gave them: a process that did so may have died before that."""
+
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else who asks for it is inside meanwhile, where the file system can say so."""
 
@@ -164,6 +167,11 @@ class LocalFiles:
             if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
                 raise
 
+    def settle(self, folder: str) -> None:
+        """Have the names in a folder last, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._flush(self._at(folder))
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """A lock that ends with the process which holds it."""
@@ -194,15 +202,20 @@ class LocalFiles:
         self._flush(folder)
 
     def _make(self, folder: str) -> None:
-        """A folder that is there after a loss of power too."""
+        """A folder that is there after a loss of power too, even if who made it died before that was sure."""
         if folder in self._made:
             return
-        if not os.path.isdir(folder):
-            parent = os.path.dirname(folder)
+        parent, is_there = os.path.dirname(folder), os.path.isdir(folder)
+        if not is_there or folder.startswith(f"{self.root}/"):
             self._make(parent)
+        if not is_there:
             with contextlib.suppress(FileExistsError):  # another process was first, or it is a file: the next call says
                 os.mkdir(folder)
+        try:
             self._flush(parent)
+        except PermissionError:  # what is above the root may not be ours to read
+            if not is_there:
+                raise
         self._made.add(folder)
 
     @staticmethod
@@ -281,6 +294,9 @@ class RemoteFiles:
         if not self._puts and not self.names(folder):
             with contextlib.suppress(FileNotFoundError):
                 self._fs.delete_dir(self._at(folder))
+
+    def settle(self, folder: str) -> None:
+        """What is there lasts, as far as can be known."""
 
     def alone(self) -> AbstractContextManager[None]:
         """Nobody can be kept out."""

@@ -111,6 +111,8 @@ class Store:
         then would take back what sinks have shown, which is for a person to decide.
         """
         notes: list[str] = []
+        with self._using("manifests"):
+            self._files.settle("manifests")  # what is shown of an epoch must not outlast it
         for epoch in reversed(self.numbers()):
             try:
                 manifest = self.manifest(epoch)
