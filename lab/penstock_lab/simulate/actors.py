@@ -180,6 +180,22 @@ class Condition:
         return self._actors.wait(ready, timeout)
 
 
+class Lock:
+    """`threading.Lock` for actors."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors, self._is_held = actors, False
+
+    def __enter__(self) -> None:
+        """Wait until nobody has it."""
+        self._actors.wait(lambda: not self._is_held, None)
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        """Let others in."""
+        self._is_held = False
+
+
 class Thread:
     """`threading.Thread` for actors; it belongs to the process whose thread makes it."""
 

@@ -102,6 +102,8 @@ class Survival:
             self._time_goes_on()
         if self.crashes_left and rng.random() < self._crash_chance:
             self._crash()
+        if self.savepoints_left and rng.random() < 0.01:
+            self._savepoint()
         if self._failed is not None:
             raise self._failed
         self._bury()
@@ -242,6 +244,14 @@ class Survival:
             self._failed = self._failure(f"epoch {must} was committed, and the job goes on from {found}")
             raise Killed
 
+    def _savepoint(self) -> None:
+        driver = self._current
+        if driver is not None and driver.epochs is not None and driver.attempt is not None:
+            self.savepoints_left -= 1
+            name = f"s{self.savepoints_left}"
+            self.note(driver.process.number, f"asks      for savepoint {name}")
+            self.actors.spawn(driver.process, name, lambda: driver.savepoint(name))
+
     def _look_at_drivers(self) -> None:
         for driver in self.drivers:
             if driver.main.error is not None:
@@ -283,6 +293,11 @@ class Survival:
         if not self.crashes_left or self.random.random() >= self._file_chance:
             return None
         self.crashes_left -= 1
+        current = self._current
+        if current is not None and process is current.process and self.random.random() < 0.4:
+            self._take_over(current)
+            self.actors.pause()
+            return None
         self._power = self.random.random() < 0.4
         return self.random.choice((BEFORE, AMID, AFTER))
 

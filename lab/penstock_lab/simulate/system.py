@@ -26,7 +26,7 @@ from pyarrow import fs
 from penstock.checkpoint import files, store
 from penstock.deploy.attempt import epochs
 from penstock.run.operators.sinks import folder
-from penstock_lab.simulate.actors import Actors, Condition, Killed, Process, Thread
+from penstock_lab.simulate.actors import Actors, Condition, Killed, Lock, Process, Thread
 from penstock_lab.simulate.disk import Disk, Node
 
 BUCKET = "sim://"  # how the URIs of the simulated object store begin
@@ -127,7 +127,7 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
     return _patched(
         {
             files: {"os": seen, "fcntl": Locks(system, seen), "time": clock, "fs": arrow, "secrets": tokens}
-            | {"open": seen.fdopen},
+            | {"open": seen.fdopen, "threading": SimpleNamespace(Lock=lambda: Lock(system.actors))},
             folder: {"os": seen, "fs": arrow, "uuid4": lambda: SimpleNamespace(hex=system.token())},
             store: {"time": clock},
             epochs: {"time": clock, "threading": threads},

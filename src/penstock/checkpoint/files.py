@@ -15,6 +15,7 @@ import fcntl
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -235,6 +236,7 @@ class RemoteFiles:
         self._fs, self._base = filesystem, base.rstrip("/")
         self._puts = filesystem.type_name in OBJECT_STORES
         self._made: set[str] = set()
+        self._alone = threading.Lock()
 
     def read(self, path: str, size_max: int) -> bytes:
         """All bytes of a file, which is no larger than this."""
@@ -298,9 +300,11 @@ class RemoteFiles:
     def settle(self, folder: str) -> None:
         """What is there lasts, as far as can be known."""
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Nobody can be kept out."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Other processes cannot be kept out; other threads of this one are."""
+        with self._alone:
+            yield
 
     def _at(self, path: str) -> str:
         return "/".join(part for part in (self._base, path) if part)
