@@ -105,9 +105,7 @@ class Actors:
 
     def next_us(self, step: int) -> int | None:
         """When the next of those that wait goes on in any case."""
-        return min(
-            (a.until_us for a in self._all if a.until_us is not None and a.stalled_to <= step), default=None
-        )
+        return min((a.until_us for a in self._all if a.until_us is not None and a.stalled_to <= step), default=None)
 
     def stall(self, process: Process, step: int) -> None:
         """The threads of a process stand still until then."""

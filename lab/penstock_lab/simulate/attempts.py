@@ -1,26 +1,22 @@
 """Attempts of simulated drivers: the driver's threads, the workers of each attempt, and what is between the two.
 
 The driver runs the product's `DriverEpochs`, with its thread, its store and its publications, and follows failures as
-the product's attempts do. A worker's keeper writes with the product's store; here it does so when its turn comes.
+the product's attempts do. A worker's keeper is the product's, and writes when its turn comes instead of in a thread.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.contract import Report
 from penstock.checkpoint.policy import Cause, Failures, GiveUp
-from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
+from penstock.deploy.worker.keeper import Keeper
 from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
-from penstock.model.task_id import tasks_of_operator
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING
-from penstock.run.engine.epochs import Restored, TaskSnapshot, asked_epoch
+from penstock.run.engine.epochs import TaskSnapshot, asked_epoch
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.operators.sinks.folder import STAGING
 from penstock_lab.simulate.actors import Actor, Process
@@ -34,43 +30,39 @@ if TYPE_CHECKING:
 NOTICE_US = (0, 50, 3_000)  # after which a death is noticed
 
 
-class Kept:
-    """One worker's port (`Epochs`): what it hands over waits here until its turn comes to be written."""
+class Kept(Keeper):
+    """One worker's keeper without its thread: what is handed over waits until its turn comes to be written."""
 
-    def __init__(self, checkpoint: Checkpoint, worker: int) -> None:
-        self.first, self._attempt, self._worker = checkpoint.first, checkpoint.attempt, worker
+    def __init__(self, checkpoint: Checkpoint, worker: int, tell: Callable[[Report], None]) -> None:
+        super().__init__(checkpoint, worker, tell, _complain, lambda: False)
         self.handed: deque[tuple[int | None, Sequence[TaskSnapshot]]] = deque()
-        self._store, self._restore = Store(checkpoint.root), checkpoint.restore
-        self._read: dict[str, TaskSnapshot] | None = None
-
-    def restored(self, operator: str) -> Restored | None:
-        """From the parts of the epoch that is continued from."""
-        if self._restore is None:
-            return None
-        manifest = self._store.manifest(self._restore)
-        if self._read is None:
-            self._read = {each.task: each for part in manifest.parts for each in self._store.read_part(part)}
-        names = tasks_of_operator(operator, manifest.tasks[operator]) if operator in manifest.tasks else ()
-        if not names:
-            return None
-        found = [self._read[name] for name in names]
-        return Restored([each.finished for each in found], [dict(each.state) for each in found])
+        self._has_ended = False
 
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
-        """To be written later."""
-        self.handed.append((epoch, snapshots))
+        """To be written later; the product's thread ends with the worker's end and takes nothing behind it."""
+        if self._has_ended:
+            msg = f"worker {self._worker} hands over epoch {epoch} behind its end"
+            raise AssertionError(msg)
+        super().completed(epoch, snapshots)
 
     def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
-        """Likewise."""
-        self.handed.append((None, snapshots))
+        """The last thing that it hands over; others go on meanwhile, which is as good as waiting."""
+        self._has_ended = True
+        self._hand((None, snapshots))
 
-    def keep(self) -> Report:
-        """Write what was handed over first, as the product's keeper does."""
-        epoch, snapshots = self.handed[0]
-        whole = [replace(each, staged=tuple(staged.finish() for staged in each.staged)) for each in snapshots]
-        part = self._store.write_part(self._attempt, epoch, self._worker, whole)
+    def _hand(self, entry: tuple[int | None, Sequence[TaskSnapshot]] | None) -> None:
+        self.begin()
+        if entry is not None:
+            self.handed.append(entry)
+
+    def keep(self) -> None:
+        """Write and tell what was handed over first."""
+        self._keep(*self.handed[0])
         self.handed.popleft()
-        return Report(self._attempt, epoch, part)
+
+
+def _complain(why: str) -> None:
+    raise AssertionError(why)
 
 
 class SimulatedAttempt:
@@ -83,6 +75,7 @@ class SimulatedAttempt:
         rows = staging if facts.folder is None else f"{facts.folder}/{STAGING}"
         settings = {SETTING_STAGING: staging, SETTING_ATTEMPT: self.number, SETTING_ROWS: rows}
         self.ports: list[Kept] = []
+        self.on_the_way: list[tuple[int, Report]] = []
         self.simulation = Simulation(
             world.seed, world.random, world.job, self._port(checkpoint), world.history, world.now_us, settings
         )
@@ -91,7 +84,6 @@ class SimulatedAttempt:
         self.unopened = world.random.sample(range(count), count)
         self.is_published = False
         self.unheard: list[tuple[int, int]] = []  # workers and epochs
-        self.on_the_way: list[tuple[int, Report]] = []
         self.goodbyes: set[int] = set()
         self.given_up: str | None = None
         self.cause: str | None = None  # why it fails
@@ -100,7 +92,7 @@ class SimulatedAttempt:
 
     def _port(self, checkpoint: Checkpoint) -> Callable[[int], Kept]:
         def made(w: int) -> Kept:
-            self.ports.append(Kept(checkpoint, w))
+            self.ports.append(Kept(checkpoint, w, lambda report: self.on_the_way.append((w, report))))
             return self.ports[-1]
 
         return made

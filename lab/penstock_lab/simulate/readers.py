@@ -58,7 +58,9 @@ class Reader:
             if gone is not None and "/manifests/" in path:
                 later = [epoch for epoch in self.epochs() if epoch > gone.epoch]
                 if len(later) < self._kept:
-                    self._fail(f"the manifest of epoch {gone.epoch} is removed, and only {later} of {self._kept} are left")
+                    self._fail(
+                        f"the manifest of epoch {gone.epoch} is removed, and only {later} of {self._kept} are left"
+                    )
         elif what in {"link", "rename", "put"}:
             manifest = self._read(path)
             if manifest is not None and "/manifests/" in path:

@@ -30,7 +30,7 @@ from penstock_lab.simulate.network import History
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
 from penstock_lab.simulate.readers import SINK, Reader
 from penstock_lab.simulate.system import AFTER, AMID, BEFORE, BUCKET, System, replaced
-from penstock_lab.simulate.workers import FAR_US, START_US, Simulation, SimulationFailed
+from penstock_lab.simulate.workers import FAR_US, START_US, SimulationFailed
 
 CRASHES_MAX = 5
 STEPS_MAX = 200_000
@@ -195,11 +195,7 @@ class Survival:
         return attempt.steps_left is None and attempt.number >= max(claims, default=0)
 
     def _keeps(self, attempt: SimulatedAttempt, w: int) -> None:
-        def keep() -> None:
-            report = attempt.ports[w].keep()
-            attempt.on_the_way.append((w, report))
-
-        self._acts(attempt, w, keep)
+        self._acts(attempt, w, attempt.ports[w].keep)
 
     def _arrives(self, attempt: SimulatedAttempt) -> None:
         """What one worker reports arrives in order, and in no order with what others do."""

@@ -122,7 +122,7 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
     tokens = SimpleNamespace(token_hex=lambda _: system.token())
     threads = SimpleNamespace(
         Condition=lambda: Condition(system.actors),
-        Thread=lambda target, name, args=(), daemon=True: Thread(system.actors, target, args, name),  # noqa: ARG005
+        Thread=lambda target, name, args=(), daemon=True: Thread(system.actors, target, args, name),
     )
     return _patched(
         {
@@ -137,7 +137,9 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _patched(names: Mapping[ModuleType, Mapping[str, object]]) -> Iterator[None]:
-    before = {module: {name: vars(module)[name] for name in there if name in vars(module)} for module, there in names.items()}
+    before = {
+        module: {name: vars(module)[name] for name in there if name in vars(module)} for module, there in names.items()
+    }
     try:
         for module, there in names.items():
             vars(module).update(there)
@@ -169,7 +171,7 @@ class Os:
             lexists=lambda path: self._disk.find(path) is not None,
         )
 
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:  # noqa: ARG002 # nobody is kept out
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:  # nobody is kept out
         """A descriptor."""
         node = self._disk.find(path)
         if flags & os.O_CREAT and (node is None or flags & os.O_EXCL):

@@ -92,7 +92,9 @@ class Simulation:
         delays_us = rng.choice(((0,), (0, 5, 300), (10, 2_000, 50_000)))
         self._network = Network(_ends(self._shares, plan), rng, delays_us, lambda: self.now_us, self.history)
         self.rows: dict[str, list[pa.RecordBatch]] = {}
-        deployment = Deployment("simulated", tuple(WorkerPlace(w, "n", "", 0) for w in range(workers)), plan, run_settings)
+        deployment = Deployment(
+            "simulated", tuple(WorkerPlace(w, "n", "", 0) for w in range(workers)), plan, run_settings
+        )
         self.workers = [self._worker(deployment, w) for w in range(workers)]
         self.steps = 0
         self._until_us: dict[int, int] = dict.fromkeys(range(workers), 0)  # workers that have not finished
@@ -175,11 +177,11 @@ class Simulation:
         self._until_us.pop(w, None)
 
     def begin_epoch(self, w: int, epoch: int) -> None:
-        """A worker hears from the driver that an epoch begins."""
+        """A worker hears from the driver that an epoch begins; one that is done hears it while it waits for others."""
+        self.history.note(self.now_us, w, f"hears     epoch {epoch}")
         if w in self._until_us:
-            self.history.note(self.now_us, w, f"hears     epoch {epoch}")
             self._until_us[w] = 0
-            self.workers[w].begin_epoch(epoch)
+        self.workers[w].begin_epoch(epoch)
 
     def able(self) -> list[int]:
         """The workers that can take a step now."""
