@@ -45,7 +45,7 @@ class Reader:
 
     def changed(self, what: str, path: str) -> None:
         """Something on the disk is otherwise."""
-        if path.startswith(self._store) and path.endswith(".json"):
+        if path.startswith((f"{self._store}/manifests/", f"{self._store}/savepoints/")) and path.endswith(".json"):
             self._manifest_changed(what, path)
         elif what == "remove" and path.endswith(".part"):
             self._part_removed(path.removeprefix(f"{self._store}/"))
@@ -82,7 +82,9 @@ class Reader:
                 if path.endswith(".json"):
                     self._read(path)
         self._firm = min(self._firm, max(self.epochs(), default=0))
-        self._names = {epoch: names for epoch, names in self._names.items() if epoch <= self._firm}
+        names = [name for name in self._disk.names(f"{self._store}/manifests") if name.endswith(".json")]
+        there = max((int(name.removesuffix(".json")) for name in names), default=0)  # damaged ones as well
+        self._names = {epoch: files for epoch, files in self._names.items() if epoch <= there}
         self._seen = 0  # a name that was not yet synced comes back when the job goes on
         self.look()
 
@@ -96,9 +98,11 @@ class Reader:
         self._seen, self.known = min(self._seen, self._firm), min(self.known, self._firm)
 
     def _read(self, path: str) -> Manifest | None:
-        data = bytes(self._disk.at(path).data)
+        node = self._disk.find(path)
+        if node is None:
+            return None
         try:
-            manifest = manifests.decode(data, path)
+            manifest = manifests.decode(bytes(node.data), path)
         except CheckpointDamaged:
             return None
         self.damaged.discard(path)

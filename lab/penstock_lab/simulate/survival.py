@@ -38,6 +38,7 @@ PAUSE_US = 5_000  # until somebody starts the job again
 STALE_STEPS_MAX = 400  # of an attempt that was given up
 STALL_STEPS = (20, 400, 3_000)  # of a driver while another takes over
 SAVEPOINTS_MAX = 2
+KINDS = ("worker", "worker", "driver", "everything", "power", "damage", "damage", "hang", "takeover", "takeover")
 DRIVERS_MAX = 60
 
 
@@ -254,8 +255,8 @@ class Survival:
                 self._driver_failed(driver, driver.main.error)
                 driver.main.error = None
             if driver.main.is_over and not driver.process.is_dead:
-                self.note(driver.process.number, f"ends      {driver.gave_up or 'well'}")
-                self.dead(driver.process)
+                self.note(driver.process.number, f"ends      {driver.gave_up or 'by itself'}")
+                driver.process.is_dead = True
         self._bury()
         last = self.drivers[-1] if self.drivers else None
         if last is None or (last.main.is_over and not last.has_finished):
@@ -332,7 +333,7 @@ class Survival:
         self.crashes_left -= 1
         current, rng = self._current, self.random
         last = None if current is None else current.attempt
-        kind = rng.choice(("worker", "worker", "driver", "everything", "power", "damage", "hang", "takeover"))
+        kind = rng.choice(KINDS)
         if kind == "worker" and last is not None and last.alive:
             w = rng.choice(last.alive)
             self.note(w, f"crash     of a worker of attempt {last.number}")
@@ -342,7 +343,7 @@ class Survival:
             last.fails("a worker was silent")
         elif kind == "driver" and current is not None:
             self.note(current.process.number, "crash     of the driver")
-            self.dead(current.process)
+            current.process.is_dead = True
         elif kind == "takeover" and current is not None and current.epochs is not None:
             self._take_over(current)
         elif kind in {"everything", "power"}:
