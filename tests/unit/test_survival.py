@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from penstock.checkpoint import publication
+from penstock.checkpoint.contract import Manifest, Report
+from penstock.checkpoint.coordinator import Coordinator, Whole
+from penstock.checkpoint.files import LocalFiles, Piece
+from penstock.checkpoint.shown_log import ShownLog
+from penstock.checkpoint.store import Store
+from penstock.run.engine import snapshots as engine
 from penstock.run.engine.snapshots import Snapshots
 from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.machine.alignment import Alignment
 from penstock.run.machine.credit import Credit
 from penstock.run.machine.machine import Machine
-from penstock_lab.simulate.survival import Driver, Handed, Survival, survive_seed
+from penstock_lab.simulate.survival import Survival, survive_seed
 from penstock_lab.simulate.workers import SimulationFailed
 
 SEEDS = range(200)
@@ -26,25 +39,35 @@ def test_every_seed_ends_with_each_row_of_its_input_once(first: int) -> None:
         survive_seed(seed)
 
 
-def test_the_seeds_crash_and_go_on_from_epochs_and_with_stale_parts_on_their_way() -> None:
-    attempts = epochs = 0
-    seen: set[str] = set()
-    for seed in range(60):
+def events_of(seeds: Sequence[int]) -> Counter[str]:
+    """How often each kind of event comes, by its first word, and for crashes by what crashes."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
         survival = Survival(seed)
         note = survival.history.note
 
-        def noted(now_us: int, worker: int, text: str, note: Callable[[int, int, str], None] = note) -> None:
-            seen.add(text.split(maxsplit=1)[0])
-            if text.startswith("attempt") and not text.endswith(" 0") and " 1 goes" not in text:
-                seen.add("restored")
-            note(now_us, worker, text)
+        def noted(now_us: int, number: int, text: str, note: Callable[[int, int, str], None] = note) -> None:
+            kind, _, what = text.partition(" ")
+            seen[kind] += 1
+            if kind == "crash":
+                seen[f"crash {what.strip()[:12]}"] += 1
+            elif kind == "attempt" and "from epoch 0" not in what:
+                seen["restored"] += 1
+            note(now_us, number, text)
 
         survival.history.note = noted  # type: ignore[method-assign]
-        epochs += survival.run()
-        attempts += survival.driver.attempt
-    assert attempts > 70
-    assert epochs > 120
-    assert {"crash", "restored", "committed", "handed", "hears", "snapshot"} <= seen
+        survival.run()
+    return seen
+
+
+def test_the_seeds_have_everything_that_is_to_be_survived() -> None:
+    seen = events_of(range(120))
+    assert {"crash of a worker", "crash of the driv", "crash of everyth", "crash the power i"} <= set(seen)
+    assert {"restored", "reports", "hears", "snapshot", "damage", "stalls", "asks", "rename", "link", "put"} <= set(
+        seen
+    )
+    assert seen["attempt"] > 150
+    assert seen["restored"] > 40
 
 
 def test_a_seed_repeats_itself_to_the_letter() -> None:
@@ -55,9 +78,19 @@ def test_a_seed_repeats_itself_to_the_letter() -> None:
         assert first.history.digest == second.history.digest
 
 
+def test_a_seed_repeats_itself_in_another_process() -> None:
+    command = [sys.executable, "-m", "penstock_lab.simulate.survival", "11"]
+    told = [
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert b"attempt   1 goes on from epoch 0" in told[0]
+
+
 # -- planted faults ----------------------------------------------------------------------------------------------------
 
-Patch = Callable[[type, str, Any], None]
+Patch = Callable[[Any, str, Any], None]
 
 
 def marker_lost(patch: Patch) -> None:
@@ -86,12 +119,12 @@ def released_twice(patch: Patch) -> None:
 
 def stale_attempt_taken(patch: Patch) -> None:
     """What an attempt that was given up has handed over counts for the one under way."""
-    takes = Driver.takes
+    reported = Coordinator.reported
 
-    def gullible(driver: Driver, handed: Handed, workers: int) -> bool:
-        return takes(driver, Handed(driver.attempt, handed.worker, handed.epoch, handed.snapshots), workers)
+    def gullible(coordinator: Coordinator, report: Report) -> Whole | None:
+        return reported(coordinator, replace(report, attempt=coordinator._attempt))
 
-    patch(Driver, "takes", gullible)
+    patch(Coordinator, "reported", gullible)
 
 
 def window_off_by_one(patch: Patch) -> None:
@@ -128,6 +161,88 @@ def commits_before_it_is_saved(patch: Patch) -> None:
     patch(Snapshots, "hand_over", hasty)
 
 
+def ends_twice(patch: Patch) -> None:
+    """A worker that has ended hands over later epochs of which it hears."""
+    patch(engine, "EPOCH_NEVER", 0)
+
+
+def manifest_before_parts_last(patch: Patch) -> None:
+    """A part is not synced when its worker reports it."""
+    write = LocalFiles.write
+
+    def hasty(files: LocalFiles, path: str, pieces: Iterable[Piece]) -> None:
+        system = write.__globals__["os"]
+        system.fsync = lambda descriptor: None
+        try:
+            write(files, path, pieces)
+        finally:
+            del system.fsync
+
+    patch(LocalFiles, "write", hasty)
+
+
+def names_do_not_last(patch: Patch) -> None:
+    """A driver goes on from a manifest whose name another has given, and which may be gone with the power."""
+    patch(LocalFiles, "settle", lambda files, folder: None)
+
+
+def published_before_commit(patch: Patch) -> None:
+    """A manifest is written behind the publication of its epoch, before old ones are removed."""
+    commit, keep = Store.commit, Store.keep
+    due: dict[Store, Manifest] = {}
+
+    def late(store: Store, count: int) -> None:
+        if store in due:
+            commit(store, due.pop(store))
+        keep(store, count)
+
+    patch(Store, "commit", lambda store, manifest: due.__setitem__(store, manifest))  # noqa: PLW0108 - binds the store
+    patch(Store, "keep", late)
+
+
+def one_too_many_removed(patch: Patch) -> None:
+    """One epoch less is kept than was asked for."""
+    keep = Store.keep
+    patch(Store, "keep", lambda store, count: keep(store, max(1, count - 1)))
+
+
+def savepoints_forgotten(patch: Patch) -> None:
+    """Parts that a savepoint alone names are removed."""
+    patch(Store, "savepoints", lambda store: [])
+
+
+def nothing_withdrawn(patch: Patch) -> None:
+    """What was shown of an epoch that is lost stays."""
+    for kind in (publication.CollectPublication, publication.ParquetPublication):
+        patch(kind, "_withdraw", lambda self, epoch: None)
+
+
+def claim_ignored(patch: Patch) -> None:
+    """An attempt commits although a later one has claimed the store."""
+    patch(Store, "require_current", lambda store, attempt: None)
+
+
+def resumed_behind_a_claim(patch: Patch) -> None:
+    """A driver that was taken over before it has resumed takes back what the other has published."""
+
+    @contextmanager
+    def open_to_all(store: Store, attempt: int) -> Iterator[None]:
+        yield
+
+    patch(Store, "held", open_to_all)
+
+
+def shown_twice(patch: Patch) -> None:
+    """A driver that stood still shows files that another has shown meanwhile."""
+    add = ShownLog.add
+
+    def careless(log: ShownLog, entries: Sequence[str]) -> None:
+        log._known = log._layout().latest
+        add(log, entries)
+
+    patch(ShownLog, "add", careless)
+
+
 FAULTS: dict[str, Callable[[Patch], None]] = {
     "lost marker": marker_lost,
     "double release": released_twice,
@@ -135,6 +250,16 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
     "window off by one": window_off_by_one,
     "passes the marker": passes_the_marker,
     "commit before snapshot": commits_before_it_is_saved,
+    "handed over behind the end": ends_twice,
+    "manifest before parts last": manifest_before_parts_last,
+    "manifest whose name does not last": names_do_not_last,
+    "published before commit": published_before_commit,
+    "one too many removed": one_too_many_removed,
+    "savepoints forgotten": savepoints_forgotten,
+    "nothing withdrawn": nothing_withdrawn,
+    "claim ignored": claim_ignored,
+    "resumed behind a claim": resumed_behind_a_claim,
+    "shown twice": shown_twice,
 }
 
 

@@ -68,6 +68,7 @@ class LocalJob:
         settings: RunSettings | None = None,
         deliver: Callable[[str, pa.RecordBatch], None] | None = None,
         epochs: Callable[[int], Epochs] | None = None,
+        told: Mapping[str, object] | None = None,
     ) -> None:
         tasks = task_ids(dataflow)
         rule = worker_of if callable(worker_of) else None
@@ -90,7 +91,7 @@ class LocalJob:
             control.pace = partial(pace, w)
         key = secrets.token_bytes(32)
         take = deliver or (lambda name, batch: self.delivered.setdefault(name, []).append(batch))
-        sink = {"deliver": take, "job": "test"}
+        sink = {"deliver": take, "job": "test", **(told or {})}
         try:
             self.workers = [
                 Worker(dataflow, deployment, w, self.controls[w], sink, epochs=None if epochs is None else epochs(w))

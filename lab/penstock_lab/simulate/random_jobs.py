@@ -17,10 +17,12 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.flow.io import Sink
-from penstock.run.contract import MAIN, SETTING_EPOCH, Outputs, Owns, Staged, Task, TaskContext
+from penstock.run.contract import MAIN, SETTING_EPOCH, Outputs, Owns, Staging, Task, TaskContext
 from penstock.run.dataflow import Dataflow, Grouping
-from penstock.run.operators.convert import owned
+from penstock.run.endpoints import SinkFacts
+from penstock.run.operators.sinks.folder import Folder
 from penstock.run.operators.sinks.plain import Collect
+from penstock.run.operators.sinks.staged import ARROW, EpochFiles
 
 SCHEMA = pa.schema(
     [
@@ -34,6 +36,8 @@ SCHEMA = pa.schema(
 LATENESS_S = 3
 WINDOW_S = 10
 PATHS = 1 << 60
+SETTING_ROWS = "rows"  # where there are epochs: the folder in which files of rows wait
+WAYS_OUT = (SinkFacts(collects=True), SinkFacts(folder="/out"), SinkFacts(folder="sim://out"))  # the last by objects
 GROUPINGS = ("shuffle", "local-or-shuffle", "fields", "global", "all")
 
 Row = tuple[int, int, int, int, int]  # as in SCHEMA; `at` in microseconds
@@ -102,31 +106,27 @@ class Stamp(Task):
 
 
 class RowsOut(Collect):
-    """Hands rows over at once, or with the epoch that they belong to where the job has epochs."""
+    """Hands rows over at once, or where the job has epochs in the product's files, of the kind that costs least."""
 
     def open(self, context: TaskContext) -> None:
-        """Nothing is held yet."""
-        super().open(context)
-        self._held: list[pa.RecordBatch] | None = [] if SETTING_EPOCH in context.settings else None
-        self._files = 0
+        """Have a folder, or somebody who takes the rows."""
+        if SETTING_EPOCH not in context.settings:
+            super().open(context)
+            return
+        Task.open(self, context)
+        self._kept = self.schema
+        self._staged = EpochFiles(Folder(str(context.settings[SETTING_ROWS])), context, self.schema, ARROW)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
-        """Hold rows back until a marker, if there are any."""
-        if self._held is None:
+        """Hand over, or add to the file of the epoch under way."""
+        if self._staged is None:
             super().process(batch, port, out)
         else:
-            self._held.append(owned(batch))
+            self._staged.add(batch)
 
-    def stage(self, epoch: int) -> Sequence[Staged]:
-        """A file of these rows, which the delivery knows by its path."""
-        if not self._held:
-            return ()
-        held, self._held = self._held, []
-        self._files += 1
-        path = f"{self.context.worker}/{self.context.id}/{epoch}/{self._files}"
-        for batch in held:
-            self.deliver(path, batch)
-        return (Staged("out", path, sum(batch.num_rows for batch in held), 0),)
+    def stage(self, epoch: int) -> Sequence[Staging]:
+        """The file of these rows."""
+        return () if self._staged is None else self._staged.stage(epoch)
 
 
 def random_job(rng: random.Random) -> RandomJob:
@@ -216,7 +216,7 @@ def _stamp(
 
 
 def _out(stream: ps.DataStream, rng: random.Random) -> None:
-    stream.sink("out", Sink("rows", _rows_out), rng.choice((None, 1, 2)))
+    stream.sink("out", Sink("rows", _rows_out, rng.choice(WAYS_OUT)), rng.choice((None, 1, 2)))
 
 
 def _rows_out(schema: pa.Schema) -> Task:

@@ -1,10 +1,12 @@
-"""Whole jobs that crash and go on, under one seed: workers, markers, commits, crashes, other plans, stale attempts.
+"""Whole jobs that crash and go on, under one seed: workers, markers, drivers, store, published rows, stale attempts.
 
-The seed decides all that `workers.py` lets it decide, and when epochs begin, in which order workers hear of them, when
-what they hand over arrives, when everything dies, and with how many workers and under which plan the next attempt goes
-on from the last committed epoch. What an attempt that was given up had handed over may arrive after its end. Checked:
-the rows of committed epochs are those that the input gives when computed directly, none lost, none twice; no row
-overtakes another; credit is whole at every moment; the job ends.
+What runs is the product's own code down to its system calls: workers and tasks, `DriverEpochs` with its thread, the
+coordinator, the store, publications, the policy of failures, parts. The seed decides all that `workers.py` lets it
+decide, which thread goes on and where it stops, when epochs begin and when anything arrives; where a worker, the driver
+or everything dies, between any two steps or in the middle of a write, and what a loss of power leaves (`disk.py`); what
+gets damaged; when a driver stands still while another takes its job over; what attempts that were given up still do.
+Every attempt has another plan and other numbers of workers. What has to hold at any moment is in `readers.py`; in the
+end each row is there once. Steps are limited, so every job ends.
 
     python -m penstock_lab.simulate.survival 17    # one seed, with its events
 """
@@ -13,100 +15,31 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
-import pyarrow as pa
-
-from penstock.model.task_id import operator_of, tasks_of_operator
-from penstock.run.engine.epochs import Restored, TaskSnapshot
+from penstock.checkpoint.policy import Policy
+from penstock.checkpoint.store import Store
+from penstock.errors import CheckpointDamaged, StaleAttempt, StoreUnusable
+from penstock.run.engine.worker import Checkpoint
+from penstock_lab.simulate.actors import Actor, Actors, Killed, Process
+from penstock_lab.simulate.attempts import Driver, SimulatedAttempt
+from penstock_lab.simulate.disk import Disk
 from penstock_lab.simulate.network import History
-from penstock_lab.simulate.random_jobs import RandomJob, random_job
-from penstock_lab.simulate.workers import START_US, Simulation
+from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
+from penstock_lab.simulate.readers import SINK, Reader
+from penstock_lab.simulate.system import AFTER, AMID, BEFORE, BUCKET, System, replaced
+from penstock_lab.simulate.workers import FAR_US, START_US, SimulationFailed
 
-CRASHES_MAX = 4
-PAUSE_US = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """What one worker handed over, on its way to the driver."""
-
-    attempt: int
-    worker: int
-    epoch: int | None  # None: it has ended
-    snapshots: Sequence[TaskSnapshot]
-
-
-@dataclass
-class Driver:
-    """Which epoch is committed, and what the workers of the attempt under way have handed over."""
-
-    committed: int = 0
-    tasks: dict[str, TaskSnapshot] = field(default_factory=dict)
-    published: list[str] = field(default_factory=list)  # paths, once each
-    attempt: int = 0
-    begun: int = 0  # the epoch under way; as `committed` where there is none
-    parts: dict[int, Sequence[TaskSnapshot]] = field(default_factory=dict)
-    ended: dict[int, Sequence[TaskSnapshot]] = field(default_factory=dict)
-    is_over: bool = False
-
-    def next_attempt(self) -> None:
-        """Everything that is not committed is void."""
-        self.attempt += 1
-        self.begun = self.committed
-        self.parts, self.ended = {}, {}
-
-    def takes(self, handed: Handed, workers: int) -> bool:
-        """Note what a worker hands over; whether that was the last part of an epoch, which is committed now."""
-        if handed.attempt != self.attempt:
-            return False
-        if handed.epoch is None:
-            self.ended[handed.worker] = handed.snapshots
-            if len(self.ended) == workers and self.begun == self.committed:
-                self.begun += 1
-        elif handed.epoch == self.begun > self.committed:
-            self.parts[handed.worker] = handed.snapshots
-        whole = self.begun > self.committed and {*self.parts, *self.ended} == {*range(workers)}
-        if whole:
-            self._commit(workers)
-        return whole
-
-    def _commit(self, workers: int) -> None:
-        parts = {**self.ended, **self.parts}
-        snapshots = [snapshot for part in parts.values() for snapshot in part]
-        self.committed = self.begun
-        self.tasks = {snapshot.task: snapshot for snapshot in snapshots}
-        self.published += [staged.finish().path for snapshot in snapshots for staged in snapshot.staged]
-        for w in self.ended.keys() - self.parts.keys():  # their files have been published: not again with the next
-            self.ended[w] = [TaskSnapshot(s.task, s.finished, s.state) for s in self.ended[w]]
-        self.parts = {}
-        self.is_over = len(self.ended) == workers and all(s.finished for s in snapshots)
-
-
-class SimulatedEpochs:
-    """One worker's port (`Epochs`)."""
-
-    def __init__(self, survival: Survival, worker: int) -> None:
-        self._survival, self._worker = survival, worker
-        self._attempt, self._from = survival.driver.attempt, dict(survival.driver.tasks)
-        self.first = survival.driver.committed + 1
-
-    def restored(self, operator: str) -> Restored | None:
-        """What the last committed epoch holds of an operator."""
-        count = sum(operator_of(task) == operator for task in self._from)
-        if not count:
-            return None
-        found = [self._from[name] for name in tasks_of_operator(operator, count)]
-        return Restored([each.finished for each in found], [dict(each.state) for each in found])
-
-    def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
-        """On its way to the driver."""
-        self._survival.on_the_way.append(Handed(self._attempt, self._worker, epoch, snapshots))
-
-    def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
-        """Likewise."""
-        self._survival.on_the_way.append(Handed(self._attempt, self._worker, None, snapshots))
+CRASHES_MAX = 5
+STEPS_MAX = 200_000
+PAUSE_US = 5_000  # until somebody starts the job again
+STALE_STEPS_MAX = 400  # of an attempt that was given up
+STALL_STEPS = (20, 400, 3_000)  # of a driver while another takes over
+SAVEPOINTS_MAX = 2
+KINDS = ("worker", "worker", "driver", "everything", "power", "damage", "damage", "hang", "takeover", "takeover")
+DRIVERS_MAX = 60
 
 
 class Survival:
@@ -114,77 +47,409 @@ class Survival:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._random = random.Random(seed)  # noqa: S311 - a simulation
-        self.job: RandomJob = random_job(self._random)
-        self.history, self.now_us = History(), START_US
-        self.driver = Driver()
-        self.on_the_way: list[Handed] = []
-        self.rows: dict[str, list[pa.RecordBatch]] = {}  # by path, published or not
-        self.crashes_left = self._random.randint(0, CRASHES_MAX)
-        self._crash_chance = self._random.choice((0.0005, 0.003, 0.02))
-        self._epoch_chance = self._random.choice((0.002, 0.02, 0.2, 1.0))
+        self.random = rng = random.Random(seed)  # noqa: S311 - a simulation
+        self.job: RandomJob = random_job(rng)
+        self.history, self.now_us, self.steps = History(), START_US, 0
+        self.root = rng.choice(("/store", "/store", f"{BUCKET}store"))
+        self.kept, self.interval_s = rng.choice((1, 2, 3)), rng.choice((0.0002, 0.002, 0.02))
+        self.policy = Policy(failures_max=rng.choice((2, 10)), wait_first_s=0.01, wait_max_s=0.1)
+        self.crashes_left = rng.randint(0, CRASHES_MAX)
+        self._crash_chance = rng.choice((0.0, 0.002, 0.01))  # at each step
+        self._file_chance = rng.choice((0.0, 0.003, 0.02))  # at each change of a file
+        self._rest_chance = rng.choice((0.0, 0.02, 0.3))
+        self._file_us = rng.choice((1, 30))
+        self._eager = rng.choice((0.1, 0.5, 0.9))  # how readily drivers get their turn
+        self.savepoints_left = rng.randint(0, SAVEPOINTS_MAX)
+        self.disk = Disk()
+        self.actors = Actors(lambda: self.now_us)
+        self.system = System(self.disk, self.actors, self, lambda: self.now_us)
+        facts, _ = self.job.dataflow.sinks()[SINK]
+        self.reader = Reader(self.disk, "/store", facts, self.kept, self.fail)
+        self.drivers: list[Driver] = []
+        self.attempts: list[SimulatedAttempt] = []  # the last one, and those that still do something
+        self.attempts_begun = 0
+        self._must = 0  # an epoch that was committed, as a driver was told
+        self._trusted = 0  # drivers before this one speak of epochs that were damaged since
+        self._power = False
+        self._is_damaged = False
+        self._failed: SimulationFailed | None = None
+        self.is_over = False
 
     def run(self) -> int:
         """Until the job is over; SimulationFailed where anything is not as it should be. Answers the epochs."""
-        while not self.driver.is_over:
-            self._attempt()
-        return self.driver.committed
+        with replaced(self.system):
+            try:
+                while not self.is_over:
+                    self._turn()
+                self._check_end()
+            finally:
+                self._end_all()
+        return max(self.reader.epochs(), default=0)
 
-    def _attempt(self) -> None:
-        driver = self.driver
-        driver.next_attempt()
-        simulation = Simulation(
-            self.seed,
-            self._random,
-            self.job,
-            lambda w: SimulatedEpochs(self, w),
-            self.history,
-            self.now_us + PAUSE_US,
-        )
-        self.history.note(simulation.now_us, -1, f"attempt   {driver.attempt} goes on from epoch {driver.committed}")
-        unheard: list[int] = []
-        with simulation.told(), simulation.open_workers():
-            while not driver.is_over:
-                if not simulation.is_over:
-                    simulation.step()
-                elif not self.on_the_way:
-                    simulation.fail("all workers have ended, and the last epoch is not committed")
-                if driver.begun == driver.committed and self._random.random() < self._epoch_chance:
-                    driver.begun += 1
-                    unheard = self._random.sample(range(len(simulation.workers)), len(simulation.workers))
-                while unheard and self._random.random() < 0.5:
-                    simulation.begin_epoch(unheard.pop(), driver.begun)
-                while self.on_the_way and (simulation.is_over or self._random.random() < 0.3):
-                    self._arrives(simulation, self._next_on_the_way())
-                if self.crashes_left and self._random.random() < self._crash_chance:
-                    self.crashes_left -= 1
-                    self.history.note(simulation.now_us, -1, "crash     of everything")
-                    break
-            self.now_us = simulation.now_us
-            self.rows = {**self.rows, **simulation.rows}
-            if driver.is_over:
-                for wrong in self.job.wrong({"out": [b for path in driver.published for b in self.rows[path]]}):
-                    simulation.fail(wrong)
+    # -- one turn ------------------------------------------------------------------------------------------------------
 
-    def _next_on_the_way(self) -> Handed:
-        """What one worker of one attempt hands over arrives in order, and in no order with what others do."""
-        line = self._random.choice([(handed.attempt, handed.worker) for handed in self.on_the_way])
-        at = next(i for i, handed in enumerate(self.on_the_way) if (handed.attempt, handed.worker) == line)
-        return self.on_the_way.pop(at)
+    def _turn(self) -> None:
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            self.fail(f"no end after {STEPS_MAX} steps")
+        rng = self.random
+        able, working = self.actors.able(self.steps), self._working()
+        if able and (rng.random() < self._eager or not working):
+            self._driver_goes_on(able)
+        if working:
+            self._worker_goes_on(working)
+        carried = self._carries()
+        if not able and not working and not carried:
+            self._time_goes_on()
+        if self.crashes_left and rng.random() < self._crash_chance:
+            self._crash()
+        if self.savepoints_left and rng.random() < 0.01:
+            self._savepoint()
+        if self._failed is not None:
+            raise self._failed
+        self._bury()
+        self._look_at_drivers()
 
-    def _arrives(self, simulation: Simulation, handed: Handed) -> None:
-        what = "its end" if handed.epoch is None else f"epoch {handed.epoch}"
-        self.history.note(simulation.now_us, handed.worker, f"handed    {what} of attempt {handed.attempt}")
-        if self.driver.takes(handed, len(simulation.workers)):
-            self.history.note(simulation.now_us, -1, f"committed {self.driver.committed}")
+    def _driver_goes_on(self, able: list[Actor]) -> None:
+        self.actors.go_on(self.random.choice(able))
+        for driver in self.drivers[self._trusted :]:
+            if driver.epochs is not None:
+                self._must = max(self._must, driver.epochs.last_epoch)
+
+    def _working(self) -> list[SimulatedAttempt]:
+        """Attempts with something to do now."""
+        found = []
+        for attempt in self.attempts:
+            attempt.simulation.now_us = self.now_us
+            if attempt.is_published and (attempt.unopened or attempt.simulation.able()):
+                found.append(attempt)
+        return found
+
+    def _worker_goes_on(self, working: list[SimulatedAttempt]) -> None:
+        attempt = self.random.choice(working)
+        simulation = attempt.simulation
+        if attempt.steps_left is not None:
+            attempt.steps_left -= 1
+        if attempt.unopened:
+            w = attempt.unopened.pop()
+            self._acts(attempt, w, simulation.workers[w].open)
+            if attempt.unopened:
+                return
+        able = [w for w in simulation.able() if w not in attempt.unopened]
+        if able:
+            w = simulation.chosen(able)
+            self._acts(attempt, w, lambda: simulation.step_of(w))
+            self.now_us = max(self.now_us, simulation.now_us)
+
+    def _carries(self) -> bool:
+        """What is between drivers and workers moves on."""
+        did = False
+        for attempt in list(self.attempts):
+            while attempt.unheard and not attempt.unopened and self.random.random() < 0.5:
+                did = True
+                w, epoch = attempt.unheard.pop()
+                self._acts(attempt, w, lambda w=w, epoch=epoch, at=attempt: at.simulation.begin_epoch(w, epoch))
+            waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
+            while waiting and self.random.random() < 0.3:
+                did = True
+                self._keeps(attempt, self.random.choice(waiting))
+                waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
+            while attempt.on_the_way and self.random.random() < 0.3:
+                did = True
+                self._arrives(attempt)
+            did = did or bool(attempt.unheard or waiting or attempt.on_the_way)
+        return did
+
+    def _time_goes_on(self) -> None:
+        times = [attempt.simulation.next_us() for attempt in self.attempts if attempt.is_published]
+        times += [at.noticed_us for at in self.attempts if at.cause is not None and at.noticed_us > self.now_us]
+        times += [at_us for at_us in [self.actors.next_us(self.steps)] if at_us is not None]
+        next_us = min(times, default=FAR_US)
+        if next_us < FAR_US:
+            self.now_us = max(self.now_us, next_us)
+        elif not self.actors.stalled(self.steps) and self._current is not None:
+            self.fail("everybody waits for ever")
+
+    # -- what workers do -----------------------------------------------------------------------------------------------
+
+    def _acts(self, attempt: SimulatedAttempt, w: int, act: Callable[[], object]) -> None:
+        """A worker does something; what goes wrong is a fault unless its attempt was given up or taken over."""
+        process = attempt.processes[w]
+        try:
+            with self.system.acting(process):
+                act()
+        except (Killed, SimulationFailed) as error:
+            if isinstance(error, SimulationFailed):
+                raise
+        except Exception as error:
+            cause = error if isinstance(error, OutOfOrder) else error.__cause__
+            if isinstance(cause, OutOfOrder):
+                self.fail(str(cause))
+            if not process.is_dead:
+                self.note(w, f"fails     {type(error).__name__}: {str(error)[:200]}")
+                if self._is_current(attempt):
+                    self.fail(f"worker {w} of attempt {attempt.number}: {type(error).__name__}: {error}")
+                attempt.lose(w)
+
+    def _is_current(self, attempt: SimulatedAttempt) -> bool:
+        claims = [int(name[:8]) for name in self.disk.names("/store/attempts") if name.endswith(".json")]
+        return attempt.steps_left is None and attempt.number >= max(claims, default=0)
+
+    def _keeps(self, attempt: SimulatedAttempt, w: int) -> None:
+        self._acts(attempt, w, attempt.ports[w].keep)
+
+    def _arrives(self, attempt: SimulatedAttempt) -> None:
+        """What one worker reports arrives in order, and in no order with what others do."""
+        w = self.random.choice(sorted({w for w, _ in attempt.on_the_way}))
+        at = next(i for i, (by, _) in enumerate(attempt.on_the_way) if by == w)
+        report = attempt.on_the_way.pop(at)[1]
+        what = "its end" if report.epoch is None else f"epoch {report.epoch}"
+        self.note(w, f"reports   {what} of attempt {report.attempt}")
+        if report.epoch is None:
+            attempt.goodbyes.add(w)
+        others = [d for d in self.drivers if d is not attempt.driver and self.random.random() < 0.3]
+        for driver in (attempt.driver, *others):  # another must not take it for its own
+            if driver.epochs is not None and not driver.process.is_dead:
+                driver.epochs.kept(w, report)
+
+    # -- what drivers do -----------------------------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> Driver | None:
+        """The driver that was started last, while it lives."""
+        return self.drivers[-1] if self.drivers and not self.drivers[-1].main.is_over else None
+
+    def begin(self, driver: Driver, checkpoint: Checkpoint) -> SimulatedAttempt:
+        """A driver begins an attempt."""
+        attempt = SimulatedAttempt(self, driver, checkpoint)
+        self.attempts.append(attempt)
+        self.attempts_begun += 1
+        self.note(driver.process.number, f"attempt   {attempt.number} goes on from epoch {checkpoint.first - 1}")
+        return attempt
+
+    def give_up(self, attempt: SimulatedAttempt) -> None:
+        """Its workers are told to end; some do not hear it for a while."""
+        attempt.steps_left = self.random.choice((0, self.random.randint(0, STALE_STEPS_MAX)))
+
+    def opened(self, driver: Driver) -> None:
+        """A driver has found where to go on."""
+        epochs = driver.epochs
+        found = 0 if epochs is None else epochs.last_epoch
+        self.note(driver.process.number, f"opens     the store at epoch {found}")
+        must = max(self._must, self.reader.known)
+        if found < must and driver is self.drivers[-1]:
+            self._failed = self._failure(f"epoch {must} was committed, and the job goes on from {found}")
+            raise Killed
+
+    def _savepoint(self) -> None:
+        driver = self._current
+        if driver is not None and driver.epochs is not None and driver.attempt is not None:
+            self.savepoints_left -= 1
+            name = f"s{self.savepoints_left}"
+            self.note(driver.process.number, f"asks      for savepoint {name}")
+            self.actors.spawn(driver.process, name, lambda: driver.savepoint(name))
+
+    def _look_at_drivers(self) -> None:
+        for driver in self.drivers:
+            if driver.main.error is not None:
+                self._driver_failed(driver, driver.main.error)
+                driver.main.error = None
+            if driver.main.is_over and not driver.process.is_dead:
+                self.note(driver.process.number, f"ends      {driver.gave_up or 'by itself'}")
+                driver.process.is_dead = True
+        self._bury()
+        last = self.drivers[-1] if self.drivers else None
+        if last is None or (last.main.is_over and not last.has_finished):
+            self._start()
+        elif last.has_finished and not any(d.main.is_over is False for d in self.drivers):
+            self.is_over = True
+
+    def _driver_failed(self, driver: Driver, error: BaseException) -> None:
+        self.note(driver.process.number, f"fails     {type(error).__name__}: {str(error)[:200]}")
+        if isinstance(error, SimulationFailed):
+            raise error
+        if isinstance(error, CheckpointDamaged) and self._is_damaged and not self.reader.sound():
+            self.is_over = True  # nothing is left to go on from, and the user is told
+            return
+        is_last = driver is self.drivers[-1]
+        if is_last and not isinstance(error, StoreUnusable | StaleAttempt):
+            self.fail(f"{driver.process.name}: {type(error).__name__}: {error}")
+
+    def _start(self) -> None:
+        if len(self.drivers) == DRIVERS_MAX:
+            self.fail(f"no end with {DRIVERS_MAX} drivers")
+        self.now_us += PAUSE_US
+        self.drivers.append(Driver(self, len(self.drivers) + 1))
+
+    # -- crashes -------------------------------------------------------------------------------------------------------
+
+    def dies(self, process: Process, what: str, path: str) -> str | None:
+        """Whether a process dies at this change of a file, and with it everything, or the power goes."""
+        self.note(process.number, f"{what:<9} {path}")
+        self.now_us += self._file_us
+        if not self.crashes_left or self.random.random() >= self._file_chance:
+            return None
+        self.crashes_left -= 1
+        current = self._current
+        if current is not None and process is current.process and self.random.random() < 0.4:
+            self._take_over(current)
+            self.actors.pause()
+            return None
+        self._power = self.random.random() < 0.4
+        return self.random.choice((BEFORE, AMID, AFTER))
+
+    def changed(self, process: Process, what: str, path: str) -> None:
+        """Have a look from outside; what is found must get past whatever the process would do about it."""
+        try:
+            self.reader.changed(what, path)
+        except SimulationFailed as error:
+            self._failed = error
+            raise Killed from error
+
+    def rests(self) -> bool:
+        """Whether a thread gives its turn back before a file operation."""
+        return self.random.random() < self._rest_chance
+
+    def dead(self, process: Process) -> None:
+        """A process is dead, and perhaps the machine."""
+        process.is_dead = True
+        if self._power:
+            self._everything("the power is gone", power=True)
+        self._power = False
+
+    def _everything(self, why: str, *, power: bool) -> None:
+        self.note(0, f"crash     {why}")
+        for driver in self.drivers:
+            driver.process.is_dead = True
+        for attempt in self.attempts:
+            attempt.steps_left = 0
+            for process in attempt.processes:
+                process.is_dead = True
+        if power:
+            self.disk.lose_power(self.random)
+            self.reader.power_lost()
+
+    def _crash(self) -> None:
+        self.crashes_left -= 1
+        current, rng = self._current, self.random
+        last = None if current is None else current.attempt
+        kind = rng.choice(KINDS)
+        if kind == "worker" and last is not None and last.alive:
+            w = rng.choice(last.alive)
+            self.note(w, f"crash     of a worker of attempt {last.number}")
+            last.processes[w].is_dead = True
+        elif kind == "hang" and last is not None and last.alive:
+            self.note(rng.choice(last.alive), f"crash     seems to be: a worker of attempt {last.number} is silent")
+            last.fails("a worker was silent")
+        elif kind == "driver" and current is not None:
+            self.note(current.process.number, "crash     of the driver")
+            current.process.is_dead = True
+        elif kind == "takeover" and current is not None and current.epochs is not None:
+            self._take_over(current)
+        elif kind in {"everything", "power"}:
+            self._everything("of everything", power=kind == "power")
+        elif kind == "damage":
+            self._everything("of everything, and a file is damaged", power=rng.random() < 0.5)
+            self._damage()
+
+    def _take_over(self, current: Driver) -> None:
+        """The driver stands still, and somebody starts another."""
+        if self.root.startswith(BUCKET):
+            return  # two drivers at one moment are not told apart there
+        self.note(current.process.number, "stalls")
+        steps = self.steps + self.random.choice(STALL_STEPS)
+        self.actors.stall(current.process, steps)
+        self._start()
+
+    def _damage(self) -> None:
+        """A file of the last epochs is cut or overwritten, which no savepoint needs."""
+        needed = {f"/store/{part.path}" for manifest in self.reader.savepoints().values() for part in manifest.parts}
+        paths = [path for folder in ("manifests", "parts") for path, _ in self.disk.files(f"/store/{folder}")]
+        if paths := [path for path in paths if path not in needed]:
+            path = self.random.choice(paths)
+            data = bytearray(self.disk.at(path).data)
+            at = self.random.randrange(len(data)) if data else 0
+            if self.random.random() < 0.5 or not data:
+                data = data[:at]
+            else:
+                data[at] ^= 1 << self.random.randrange(8)
+            self.note(0, f"damage    of {path} at byte {at}")
+            self.reader.damage(path, data)
+            self._is_damaged, self._must = True, self.reader.sound()
+            self._trusted = len(self.drivers)
+
+    def _bury(self) -> None:
+        for driver in self.drivers:
+            if driver.process.is_dead and not driver.main.is_over:
+                self.actors.bury(driver.process)
+                if driver.attempt is not None and driver.attempt.steps_left is None:
+                    self.give_up(driver.attempt)  # its workers end when they notice
+        for attempt in list(self.attempts):
+            for w, process in enumerate(attempt.processes):
+                if process.is_dead:
+                    attempt.lose(w)
+            if attempt.steps_left is not None and (attempt.steps_left <= 0 or not attempt.alive):
+                self._close(attempt)
+
+    def _close(self, attempt: SimulatedAttempt) -> None:
+        """Nothing is left of it; who has heard that it is to end tidies up."""
+        self.attempts.remove(attempt)
+        for w, worker in enumerate(attempt.simulation.workers):
+            with suppress(Killed, Exception), self.system.acting(attempt.processes[w]):
+                worker.close()
+            attempt.processes[w].is_dead = True
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _check_end(self) -> None:
+        last = self.drivers[-1]
+        if not last.has_finished:
+            return
+        self.reader.look()
+        reader = Process("reader", 0)
+        with self.system.acting(reader):
+            store = Store(self.root)
+            for path, manifest in self.reader.savepoints().items():
+                if faults := store.verify(manifest):
+                    self.fail(f"{path} is not sound: {faults}")
+            if self.reader.folder is None and last.epochs is not None:
+                paths = [path.removeprefix(BUCKET) for path in last.epochs.collected[SINK].files()]
+            else:
+                paths = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
+        for wrong in self.job.wrong({SINK: list(self.reader.rows(paths))}):
+            self.fail(wrong)
+
+    def _end_all(self) -> None:
+        for driver in self.drivers:
+            self.actors.bury(driver.process)
+        for attempt in list(self.attempts):
+            for process in attempt.processes:
+                process.is_dead = True
+            self._close(attempt)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def note(self, number: int, text: str) -> None:
+        """One event."""
+        self.history.note(self.now_us, number, text)
+
+    def _failure(self, why: str) -> SimulationFailed:
+        about = f"{self.job.text}; {self.root}, {self.kept} epochs kept, every {self.interval_s} s"
+        return SimulationFailed(self.seed, why, about, self.history, "survival")
+
+    def fail(self, why: str) -> NoReturn:
+        """Tell what is wrong."""
+        raise self._failure(why)
 
 
 def survive_seed(seed: int) -> int:
-    """Run the job of a seed through its crashes, with all checks."""
+    """Run the job of a seed through its crashes, with all checks; answers the epochs."""
     return Survival(seed).run()
 
 
 if __name__ == "__main__":
     for given in sys.argv[1:]:
         survival = Survival(int(given))
-        print(survival.run(), "epochs,", survival.driver.attempt, "attempts,", survival.job.text)
+        epochs = survival.run()
+        print(survival.history)
+        print(epochs, "epochs,", survival.attempts_begun, "attempts,", survival.job.text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -67,8 +67,10 @@ class Simulation:
         epochs: EpochsOf | None = None,
         history: History | None = None,
         now_us: int = START_US,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
-        self.seed = seed
+        """`settings` are those that tasks are told."""
+        self.seed, self._settings = seed, settings or {}
         self._random = rng = rng or random.Random(seed)  # noqa: S311 - a simulation
         self.job: RandomJob = job or random_job(rng)
         self._epochs, self.history = epochs, history or History()
@@ -77,7 +79,7 @@ class Simulation:
         workers = rng.randint(1, 4)
         self._ticks_us = rng.choice(((0,), (0, 1, 20), (0, 150, 4_000)))
         self._haste = [rng.choice((1, 1, 8)) for _ in range(workers)]  # how readily each worker gets its turn
-        settings = RunSettings(
+        run_settings = RunSettings(
             rows_max=rng.choice((1, 3, 16, 64)),
             linger_ms=rng.choice((0.0, 0.0, 0.3, 5.0)),
             window_bytes=rng.choice((1, 300, 3_000, None)),
@@ -85,17 +87,22 @@ class Simulation:
             interval_s=FAR_US / 1e6,
         )
         plan = {task: rng.randrange(workers) for task in task_ids(self.job.dataflow)}
-        self._shares = [share_of(self.job.dataflow, plan, w, settings) for w in range(workers)]
+        self.plan = plan
+        self._shares = [share_of(self.job.dataflow, plan, w, run_settings) for w in range(workers)]
         delays_us = rng.choice(((0,), (0, 5, 300), (10, 2_000, 50_000)))
         self._network = Network(_ends(self._shares, plan), rng, delays_us, lambda: self.now_us, self.history)
         self.rows: dict[str, list[pa.RecordBatch]] = {}
-        deployment = Deployment("simulated", tuple(WorkerPlace(w, "n", "", 0) for w in range(workers)), plan, settings)
+        deployment = Deployment(
+            "simulated", tuple(WorkerPlace(w, "n", "", 0) for w in range(workers)), plan, run_settings
+        )
         self.workers = [self._worker(deployment, w) for w in range(workers)]
         self.steps = 0
         self._until_us: dict[int, int] = dict.fromkeys(range(workers), 0)  # workers that have not finished
+        self._is_whole = True  # no worker was lost
 
     def _worker(self, deployment: Deployment, w: int) -> Worker:
         sink = {"job": "simulated", "deliver": lambda name, batch: self.rows.setdefault(name, []).append(batch)}
+        sink |= self._settings
         links = SimulatedLinks(self._network, w)
         epochs = None if self._epochs is None else self._epochs(w)
         made = Worker(
@@ -150,30 +157,46 @@ class Simulation:
         return not self._until_us
 
     def step(self) -> None:
-        """One step of one worker."""
+        """One step of one worker; where none can take one, time goes on until one can."""
+        if not self.able():
+            self.now_us = self.next_us()
+        self.step_of(self.chosen(self.able()))
+
+    def step_of(self, w: int) -> None:
+        """One step of this worker."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.fail(f"no end after {STEPS_MAX} steps")
-        self._step(self._chosen())
-        if self.steps % CHECK_EVERY == 0:
+        self._step(w)
+        if self._is_whole and self.steps % CHECK_EVERY == 0:
             self._check_credit()
 
-    def begin_epoch(self, w: int, epoch: int) -> None:
-        """A worker hears from the driver that an epoch begins."""
-        if w in self._until_us:
-            self.history.note(self.now_us, w, f"hears     epoch {epoch}")
-            self._until_us[w] = 0
-            self.workers[w].begin_epoch(epoch)
+    def lose(self, w: int) -> None:
+        """A worker takes no more steps, and nobody takes what is on its way to it."""
+        self._is_whole = False
+        self._until_us.pop(w, None)
 
-    def _chosen(self) -> int:
-        """The worker that takes the next step; where none can, time goes on until one can."""
-        able = [w for w in self._until_us if self._wakes_us(w) <= self.now_us]
-        if not able:
-            self.now_us = min(self._wakes_us(w) for w in self._until_us)
-            if self.now_us >= FAR_US:
-                self._check_credit()  # which would be the cause
-                self.fail(f"workers {sorted(self._until_us)} wait for ever")
-            able = [w for w in self._until_us if self._wakes_us(w) <= self.now_us]
+    def begin_epoch(self, w: int, epoch: int) -> None:
+        """A worker hears from the driver that an epoch begins; one that is done hears it while it waits for others."""
+        self.history.note(self.now_us, w, f"hears     epoch {epoch}")
+        if w in self._until_us:
+            self._until_us[w] = 0
+        self.workers[w].begin_epoch(epoch)
+
+    def able(self) -> list[int]:
+        """The workers that can take a step now."""
+        return [w for w in self._until_us if self._wakes_us(w) <= self.now_us]
+
+    def next_us(self) -> int:
+        """When one can; where none ever can, something has gone wrong."""
+        next_us = min((self._wakes_us(w) for w in self._until_us), default=FAR_US)
+        if next_us >= FAR_US and self._is_whole and self._until_us:
+            self._check_credit()  # which would be the cause
+            self.fail(f"workers {sorted(self._until_us)} wait for ever")
+        return next_us
+
+    def chosen(self, able: Sequence[int]) -> int:
+        """The worker that takes the next step."""
         return self._random.choices(able, [self._haste[w] for w in able])[0]
 
     def _wakes_us(self, w: int) -> int:

@@ -15,6 +15,7 @@ import fcntl
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -66,6 +67,9 @@ class Files(Protocol):
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder, if it is empty."""
+
+    def settle(self, folder: str) -> None:
+        """Have the names in a folder last, whoever gave them: a process that did so may have died before that."""
 
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else who asks for it is inside meanwhile, where the file system can say so."""
@@ -165,6 +169,11 @@ class LocalFiles:
             if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
                 raise
 
+    def settle(self, folder: str) -> None:
+        """Have the names in a folder last, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._flush(self._at(folder))
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """A lock that ends with the process which holds it."""
@@ -195,15 +204,20 @@ class LocalFiles:
         self._flush(folder)
 
     def _make(self, folder: str) -> None:
-        """A folder that is there after a loss of power too."""
+        """A folder that is there after a loss of power too, even if who made it died before that was sure."""
         if folder in self._made:
             return
-        if not os.path.isdir(folder):
-            parent = os.path.dirname(folder)
+        parent, is_there = os.path.dirname(folder), os.path.isdir(folder)
+        if not is_there or folder.startswith(f"{self.root}/"):
             self._make(parent)
+        if not is_there:
             with contextlib.suppress(FileExistsError):  # another process was first, or it is a file: the next call says
                 os.mkdir(folder)
+        try:
             self._flush(parent)
+        except PermissionError:  # what is above the root may not be ours to read
+            if not is_there:
+                raise
         self._made.add(folder)
 
     @staticmethod
@@ -223,6 +237,7 @@ class RemoteFiles:
         self._fs, self._base = filesystem, base.rstrip("/")
         self._puts = filesystem.type_name in OBJECT_STORES
         self._made: set[str] = set()
+        self._alone = threading.Lock()
 
     def read(self, path: str, size_max: int) -> bytes:
         """All bytes of a file, which is no larger than this."""
@@ -283,9 +298,14 @@ class RemoteFiles:
             with contextlib.suppress(FileNotFoundError):
                 self._fs.delete_dir(self._at(folder))
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Nobody can be kept out."""
-        return contextlib.nullcontext()
+    def settle(self, folder: str) -> None:
+        """What is there lasts, as far as can be known."""
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Other processes cannot be kept out; other threads of this one are."""
+        with self._alone:
+            yield
 
     def _at(self, path: str) -> str:
         return "/".join(part for part in (self._base, path) if part)

@@ -97,6 +97,7 @@ class ShownLog:
 
     def __init__(self, folder: Folder) -> None:
         self._shown, self._folder = folder, folder.inner(NAME)
+        self._known = -1  # the last batch of which it is known what it says
 
     @property
     def is_there(self) -> bool:
@@ -140,21 +141,27 @@ class ShownLog:
 
     def entries(self) -> list[str]:
         """Every line that counts."""
-        return [line for name in self._layout().read() for line in self._lines(name)]
+        return self._said(self._layout())
 
     def add(self, entries: Sequence[str]) -> None:
-        """Show more files, all at once."""
+        """Show more files, all at once; those that somebody else has shown meanwhile are shown already."""
         for _ in range(WRITERS_MAX):
             layout = self._layout()
+            if layout.latest != self._known:
+                shown = {file_of(line) for line in self._said(layout)}
+                entries = [line for line in entries if file_of(line) not in shown]
+            if not entries:
+                return
             batch = layout.latest + 1
             try:
                 if layout.repeats_all(batch):
-                    self._write(layout.name(batch), [*self.entries(), *entries])
+                    self._write(layout.name(batch), [*self._said(layout), *entries])
                     self._forget()
                 else:
                     self._write(layout.name(batch), entries)
             except FileExistsError:
                 continue  # another writer was faster
+            self._known = batch
             return
         msg = f"{self._folder.given} is written by too many others at once; give each job a folder of its own"
         raise InvalidInput(msg)
@@ -181,6 +188,11 @@ class ShownLog:
 
     def _layout(self) -> Layout:
         return Layout.of(self._folder.names())
+
+    def _said(self, layout: Layout) -> list[str]:
+        lines = [line for name in layout.read() for line in self._lines(name)]
+        self._known = layout.latest
+        return lines
 
     def _lines(self, name: str) -> list[str]:
         try:

@@ -63,14 +63,19 @@ class Store:
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
-    def claim(self, topology: str) -> int:
-        """The number of a new attempt at this topology's job; from now on earlier attempts are stale."""
+    def claim(self, topology: str, after: int | None = None) -> int:
+        """The number of a new attempt at this topology's job; from now on earlier attempts are stale.
+
+        `after` is the attempt whose driver goes on; StaleAttempt where somebody else has come in between.
+        """
         if not 0 < len(topology) <= manifests.TEXT_MAX:
             most = manifests.TEXT_MAX
             msg = f"topology {topology[:80]!r} has a name of {len(topology):,} characters, not 1 to {most:,}"
             raise InvalidInput(msg)
         with self._using(""), self._files.alone():
             self._require_topology(topology)
+            if after is not None:
+                self.require_current(after)
             last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(manifests.PARTS)))])
             for attempt in range(last + 1, last + 1 + CLAIMS_MAX):
                 claim = {"penstock": manifests.FORMAT, "attempt": attempt, "claimed_us": time.time_ns() // 1000}
@@ -94,6 +99,19 @@ class Store:
             msg = f"{self.root} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
             raise StoreUnusable(msg)
 
+    @contextlib.contextmanager
+    def held(self, attempt: int) -> Iterator[None]:
+        """This attempt is the current one meanwhile, and nobody claims or commits; StaleAttempt.
+
+        What sinks show is taken back in here alone: behind the back of a later attempt it would be lost
+        (`test_a_driver_that_was_taken_over_takes_nothing_back`).
+        """
+        with contextlib.ExitStack() as stack:
+            with self._using(""):
+                stack.enter_context(self._files.alone())
+            self.require_current(attempt)
+            yield
+
     # -- epochs --------------------------------------------------------------------------------------------------------
 
     def numbers(self) -> list[int]:
@@ -111,6 +129,8 @@ class Store:
         then would take back what sinks have shown, which is for a person to decide.
         """
         notes: list[str] = []
+        with self._using("manifests"):
+            self._files.settle("manifests")  # what is shown of an epoch must not outlast it
         void = _void(self.epochs())
         for epoch in reversed(self.numbers()):
             try:

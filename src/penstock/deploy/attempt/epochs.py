@@ -81,13 +81,13 @@ class DriverEpochs:
 
     def again(self) -> None:
         """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over."""
-        self.store.require_current(self.attempt)  # a job that was taken over must not take itself back
-        self.attempt = self.store.claim(self._dataflow.name)
+        self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)  # never back from another driver
         self._resume()
 
     def _resume(self) -> None:
-        for publication in self._publications.values():
-            publication.resume(self.committed)
+        with self.store.held(self.attempt):
+            for publication in self._publications.values():
+                publication.resume(self.committed)
 
     @property
     def last_epoch(self) -> int:

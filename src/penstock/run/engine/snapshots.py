@@ -25,6 +25,7 @@ from penstock.run.machine.edge_times import TaskTimes
 from penstock.run.machine.machine import Machine
 
 ENGINE = "engine"  # the engine's own part of a task's state
+EPOCH_NEVER = 1 << 62
 NOTHING_TOLD = (BEFORE_TIME_US, False)
 
 
@@ -78,7 +79,8 @@ class Snapshots:
             self._epochs.completed(epoch, found)
 
     def ended(self) -> None:
-        """All tasks have finished: what is left counts for every later epoch."""
+        """All tasks have finished: what is left counts for every later epoch, of which the worker may still hear."""
+        self._handed_over = EPOCH_NEVER
         self._epochs.ended([self._of_finished(t) for t in range(len(self._share.tasks))])
 
     def _of_finished(self, t: int) -> TaskSnapshot:

@@ -1,0 +1,203 @@
+"""Attempts of simulated drivers: the driver's threads, the workers of each attempt, and what is between the two.
+
+The driver runs the product's `DriverEpochs`, with its thread, its store and its publications, and follows failures as
+the product's attempts do. A worker's keeper is the product's, and writes when its turn comes instead of in a thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.checkpoint.contract import Report
+from penstock.checkpoint.policy import Cause, Failures, GiveUp
+from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
+from penstock.deploy.worker.keeper import Keeper
+from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING
+from penstock.run.engine.epochs import TaskSnapshot, asked_epoch
+from penstock.run.engine.worker import Checkpoint
+from penstock.run.operators.sinks.folder import STAGING
+from penstock_lab.simulate.actors import Actor, Process
+from penstock_lab.simulate.random_jobs import SETTING_ROWS
+from penstock_lab.simulate.readers import SINK
+from penstock_lab.simulate.workers import Simulation
+
+if TYPE_CHECKING:
+    from penstock_lab.simulate.survival import Survival
+
+NOTICE_US = (0, 50, 3_000)  # after which a death is noticed
+
+
+class Kept(Keeper):
+    """One worker's keeper without its thread: what is handed over waits until its turn comes to be written."""
+
+    def __init__(self, checkpoint: Checkpoint, worker: int, tell: Callable[[Report], None]) -> None:
+        super().__init__(checkpoint, worker, tell, _complain, lambda: False)
+        self.handed: deque[tuple[int | None, Sequence[TaskSnapshot]]] = deque()
+        self._has_ended = False
+
+    def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
+        """To be written later; the product's thread ends with the worker's end and takes nothing behind it."""
+        if self._has_ended:
+            msg = f"worker {self._worker} hands over epoch {epoch} behind its end"
+            raise AssertionError(msg)
+        super().completed(epoch, snapshots)
+
+    def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
+        """The last thing that it hands over; others go on meanwhile, which is as good as waiting."""
+        self._has_ended = True
+        self._hand((None, snapshots))
+
+    def _hand(self, entry: tuple[int | None, Sequence[TaskSnapshot]] | None) -> None:
+        self.begin()
+        if entry is not None:
+            self.handed.append(entry)
+
+    def keep(self) -> None:
+        """Write and tell what was handed over first."""
+        self._keep(*self.handed[0])
+        self.handed.popleft()
+
+
+def _complain(why: str) -> None:
+    raise AssertionError(why)
+
+
+class SimulatedAttempt:
+    """The workers of one attempt; to the driver's epochs it is the roll of its workers."""
+
+    def __init__(self, world: Survival, driver: Driver, checkpoint: Checkpoint) -> None:
+        self.driver, self.number, self._world = driver, checkpoint.attempt, world
+        facts, _ = world.job.dataflow.sinks()[SINK]
+        staging = f"{world.root}/staged"
+        rows = staging if facts.folder is None else f"{facts.folder}/{STAGING}"
+        settings = {SETTING_STAGING: staging, SETTING_ATTEMPT: self.number, SETTING_ROWS: rows}
+        self.ports: list[Kept] = []
+        self.on_the_way: list[tuple[int, Report]] = []
+        self.simulation = Simulation(
+            world.seed, world.random, world.job, self._port(checkpoint), world.history, world.now_us, settings
+        )
+        count = len(self.simulation.workers)
+        self.processes = [Process(f"worker {w} of attempt {self.number}", w) for w in range(count)]
+        self.unopened = world.random.sample(range(count), count)
+        self.is_published = False
+        self.unheard: list[tuple[int, int]] = []  # workers and epochs
+        self.goodbyes: set[int] = set()
+        self.given_up: str | None = None
+        self.cause: str | None = None  # why it fails
+        self.noticed_us = 0  # when the driver hears of that
+        self.steps_left: int | None = None  # once it was given up
+
+    def _port(self, checkpoint: Checkpoint) -> Callable[[int], Kept]:
+        def made(w: int) -> Kept:
+            self.ports.append(Kept(checkpoint, w, lambda report: self.on_the_way.append((w, report))))
+            return self.ports[-1]
+
+        return made
+
+    # -- what the driver's epochs ask of a roll ------------------------------------------------------------------------
+
+    def command(self, word: str) -> None:
+        """Tell all workers that an epoch begins; they hear it in any order."""
+        epoch = asked_epoch(word)
+        if epoch is not None:
+            count = len(self.processes)
+            self.unheard += [(w, epoch) for w in self._world.random.sample(range(count), count)]
+
+    def give_up(self, reason: str) -> None:
+        """Epochs cannot go on."""
+        self.given_up = reason
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    def fails(self, cause: str) -> None:
+        """Something has ended it, which is noticed soon."""
+        if self.cause is None:
+            self.cause = cause
+            self.noticed_us = self._world.now_us + self._world.random.choice(NOTICE_US)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the driver has heard that it ends, well or not."""
+        is_noticed = self.cause is not None and self._world.now_us >= self.noticed_us
+        return is_noticed or self.given_up is not None or self.has_finished
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether every worker has said goodbye."""
+        return len(self.goodbyes) == len(self.processes)
+
+    def lose(self, w: int) -> None:
+        """A worker is dead."""
+        self.processes[w].is_dead = True
+        self.simulation.lose(w)
+        self.unheard = [told for told in self.unheard if told[0] != w]
+        if w in self.unopened:
+            self.unopened.remove(w)
+        self.ports[w].handed.clear()
+        if w not in self.goodbyes:
+            self.fails(f"worker {w} died")
+
+    @property
+    def alive(self) -> list[int]:
+        """Workers that live and have not said goodbye."""
+        return [w for w, process in enumerate(self.processes) if not process.is_dead and w not in self.goodbyes]
+
+
+class Driver:
+    """A driver process: the same command with the same folder, begun anew."""
+
+    def __init__(self, world: Survival, number: int) -> None:
+        self.process = Process(f"driver {number}", -number)
+        self._world = world
+        self.epochs: DriverEpochs | None = None
+        self.attempt: SimulatedAttempt | None = None
+        self.has_finished = False
+        self.gave_up = ""  # why the job was given up
+        self.main: Actor = world.actors.spawn(self.process, self.process.name, self._run)
+
+    def _run(self) -> None:
+        """What `deploy` does around the epochs of a job, from its start to its end."""
+        world = self._world
+        epochs = DriverEpochs(CheckpointOrder(world.root, world.interval_s, world.kept), world.job.dataflow)
+        self.epochs = epochs
+        epochs.open()
+        world.opened(self)
+        failures = Failures(world.policy)
+        while not epochs.is_over:
+            attempt = self._at_work(epochs)
+            if attempt.has_finished or attempt.given_up is not None:
+                epochs.end(finished=attempt.has_finished)
+                break
+            decided = failures.failed(world.now_us, Cause("worker", "", str(attempt.cause)), epochs.last_epoch)
+            if isinstance(decided, GiveUp):
+                self.gave_up = decided.reason
+                return
+            world.give_up(attempt)
+            epochs.end(finished=False)
+            if not epochs.is_over:
+                world.actors.wait(lambda: False, decided.after_s)
+                epochs.again()
+        if not epochs.is_over:
+            raise epochs.error or JobFailed("all workers have ended, and the last epoch is not committed")
+        epochs.finish()
+        self.has_finished = True
+
+    def _at_work(self, epochs: DriverEpochs) -> SimulatedAttempt:
+        world = self._world
+        attempt = self.attempt = world.begin(self, epochs.checkpoint())
+        epochs.begin(attempt, attempt.simulation.plan, len(attempt.processes))  # type: ignore[arg-type] # as a roll
+        attempt.is_published = True
+        world.actors.wait(lambda: attempt.is_ending, None)
+        return attempt
+
+    def savepoint(self, name: str) -> None:
+        """A user asks for one; it may come to nothing, for reasons that are told."""
+        epochs = self.epochs
+        if epochs is not None:
+            try:
+                epochs.savepoint(name, self._world.interval_s * 4 + 0.01)
+            except (InvalidInput, CheckpointDamaged) as error:
+                self._world.note(self.process.number, f"refuses   savepoint {name}: {type(error).__name__}")
