@@ -138,3 +138,29 @@ def test_what_a_finished_task_staged_goes_with_one_epoch(tmp_path: Path) -> None
     assert [(one.sink, pq.read_table(one.path)["n"].to_pylist()) for one in staged] == [("a", [1, 2]), ("b", [9])]
     short = [snapshot for found in handed.snapshots for snapshot in found if snapshot.task == "short/0"]
     assert [snapshot.finished for snapshot in short][-Handed.EPOCHS_AFTER :] == [True] * Handed.EPOCHS_AFTER
+
+
+def test_a_function_is_told_which_rows_it_is_given_and_numbers_go_on_behind_the_marker() -> None:
+    told: list[tuple[int, int, int, int]] = []
+
+    def take(rows: pa.RecordBatch, epoch: int, sequence: int, task: int) -> None:
+        told.append((rows.num_rows, epoch, sequence, task))
+
+    task = opened(lambda: io.callback(take).make(SCHEMA), index=1, tasks=2, **{SETTING_EPOCH: 4})
+    task.process(batch(1, 2), 0, Recorder())
+    assert [*task.stage(4)] == []
+    state = task.take_state()
+    task.process(batch(3), 0, Recorder())
+    again = opened(lambda: io.callback(take).make(SCHEMA), index=1, tasks=2, **{SETTING_EPOCH: 5})
+    again.put_state(state)
+    again.process(batch(3), 0, Recorder())  # the same rows with the same numbers
+    fewer = opened(lambda: io.callback(take).make(SCHEMA), **{SETTING_EPOCH: 5})
+    fewer.put_states([state, {"sequence": b"7"}, {}], lambda rows, keys: [])
+    fewer.process(batch(9), 0, Recorder())
+    assert told == [(2, 4, 0, 1), (1, 5, 2, 1), (1, 5, 2, 1), (1, 5, 7, 0)]
+
+
+def test_a_function_that_asks_for_nothing_has_nothing_to_keep() -> None:
+    task = opened(lambda: io.callback(lambda rows, epoch=9: None).make(SCHEMA), **{SETTING_EPOCH: 1})
+    task.process(batch(1), 0, Recorder())
+    assert task.take_state() == {}
