@@ -17,6 +17,7 @@ import random
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from penstock.checkpoint.policy import Policy
@@ -148,7 +149,7 @@ class Survival:
             while attempt.unheard and not attempt.unopened and self.random.random() < 0.5:
                 did = True
                 w, epoch = attempt.unheard.pop()
-                self._acts(attempt, w, lambda w=w, epoch=epoch, at=attempt: at.simulation.begin_epoch(w, epoch))
+                self._acts(attempt, w, partial(attempt.simulation.begin_epoch, w, epoch))
             waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
             while waiting and self.random.random() < 0.3:
                 did = True
