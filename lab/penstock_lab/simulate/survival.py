@@ -455,3 +455,4 @@ if __name__ == "__main__":
         epochs = survival.run()
         print(survival.history)
         print(epochs, "epochs,", survival.attempts_begun, "attempts,", survival.job.text)
+        print(survival.history.events, f"events, digest {survival.history.digest:08x}")
