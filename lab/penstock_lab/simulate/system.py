@@ -17,6 +17,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Protocol
 
@@ -324,7 +325,7 @@ class ArrowFiles:
         if asked.recursive:
             below = [info.path for info in found if info.type == fs.FileType.Directory]
             selectors = [fs.FileSelector(path, recursive=True) for path in below]
-            found += [info for selector in selectors for info in self.get_file_info(selector)]  # type: ignore[union-attr]
+            found += [info for selector in selectors for info in self.get_file_info(selector)]
         return found
 
     def _info(self, path: str) -> fs.FileInfo:
@@ -390,7 +391,7 @@ class ArrowFiles:
         while missing and recursive and self._disk.find(above := posixpath.dirname(missing[-1])) is None:
             missing.append(above)
         for found in reversed(missing):
-            self._system.change("make", found, lambda made=found: self._made(made))
+            self._system.change("make", found, partial(self._made, found))
 
     def _made(self, path: str) -> None:
         self._disk.make_folder(path)
