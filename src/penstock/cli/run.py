@@ -24,6 +24,7 @@ from penstock.cli.options import (
     DurationOption,
     Format,
     FormatOption,
+    FromOption,
     InputOption,
     JobTasksPerWorkerOption,
     JobThetaOption,
@@ -91,6 +92,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         checkpoint: CheckpointOption = None,
         checkpoint_interval: CheckpointIntervalOption = 10.0,
+        savepoint: FromOption = None,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
@@ -129,6 +131,7 @@ def register(app: typer.Typer) -> None:
             transport=transport,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval,
+            from_savepoint=savepoint,
         )
         options.require_sound()
         if duration is not None and not 0 < duration < 1e9:
@@ -203,6 +206,7 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "rows_out": rows_out,  # in the sinks that keep rows
         "late_rows": sum(job.late_rows.values()),
         "recoveries": job.recoveries,
+        "moves": 0,  # tasks stay where the plan has put them
         "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
         "between_nodes": {  # bytes per second
             "predicted": foretold_bytes(plan, read / seconds),

@@ -38,6 +38,7 @@ class CheckpointOrder:
     root: str  # a path or URI that driver and workers reach
     interval_s: float = 10.0
     kept: int = 3  # epochs
+    savepoint: str | None = None  # at which the job begins, instead of at its last epoch
 
 
 class DriverEpochs:
@@ -72,11 +73,16 @@ class DriverEpochs:
 
     def open(self) -> None:
         """Find where the job goes on, and make what sinks show that of the last committed epoch."""
+        name = self._order.savepoint
+        saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
         self.attempt = self.store.claim(self._dataflow.name)
-        self.committed = self.store.latest()
+        self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
         if self.committed is not None:
             require_restorable(self._dataflow, self.committed)
+        if saved is not None:
+            self.committed, note = self.store.rewind(saved)
+            self.notes = (note,)
         self._resume()
 
     def again(self) -> None:
