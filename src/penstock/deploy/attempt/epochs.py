@@ -83,6 +83,13 @@ class DriverEpochs:
         if saved is not None:
             self.committed, note = self.store.rewind(saved)
             self.notes = (note,)
+        elif self.committed is not None:
+            where = f"epoch {self.committed.epoch} in {self.store.root}"
+            self.notes += (
+                f"nothing was left to do: the answer is that of {where}"
+                if self.is_over
+                else f"it went on from {where}",
+            )
         self._resume()
 
     def again(self) -> None:

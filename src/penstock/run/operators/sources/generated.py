@@ -25,6 +25,7 @@ from penstock.run.operators.convert import conform, row_bytes, rows_to_batch
 PAUSE_US = 1_000  # how long a source without rows waits before it is asked again
 GATHER_NS = 2_000_000  # rows are gathered for a batch no longer than this: a slow generator's rows go out as they come
 LOOK_ROWS = 64  # at most so many rows between two looks at the clock
+SKIPPED_AT_ONCE = 4096  # items that were taken before
 LOOKS_MIN = 8  # looks before a batch is as large as it may be
 TICK_US = 150  # a steady source gives the rows of so long a time together: one row alone costs as much as ten
 SETTING_INPUTS = "inputs"  # operator name -> iterator of batches (None: nothing yet), for DataFrame sources
@@ -74,14 +75,14 @@ class PositionedSource(SourceTask):
             if item is _ENDED:
                 self._emit(rows, out)
                 return ENDED
+            if item is None:  # when nothing comes differs from time to time: it is no position
+                self._emit(rows, out)
+                return MORE if rows else Polled(wait_until_us=now_us + PAUSE_US)
             self.taken += 1
             if isinstance(item, pa.RecordBatch):
                 self._emit(rows, out)
                 out.emit(conform(item, self.schema, f"source {self.context.operator!r}"))
                 return MORE
-            if item is None:
-                self._emit(rows, out)
-                return MORE if rows else Polled(wait_until_us=now_us + PAUSE_US)
             rows.append(item)
         self._emit(rows, out)
         return MORE
@@ -95,11 +96,7 @@ class PositionedSource(SourceTask):
     def _continued(self) -> Iterator[object]:
         """The iterator behind what was taken before."""
         iterator = iter(self.items())
-        for _ in range(self._skip):
-            if next(iterator, self) is self:
-                msg = f"source {self.context.id!r} cannot continue at item {self._skip}: it has fewer now"
-                raise InvalidInput(msg)
-        return iterator
+        return _behind(iterator, self._skip, self.context.id) if self._skip else iterator
 
     def _emit(self, rows: list[object], out: Outputs) -> None:
         if rows:
@@ -113,6 +110,23 @@ class PositionedSource(SourceTask):
         """Skip what was taken before."""
         self._skip = int(state[TAKEN])
         self._iterator = None
+
+
+def _behind(items: Iterator[object], count: int, source: str) -> Iterator[object]:
+    """What comes behind so many items, with a pause now and then: others of the worker wait for their turn."""
+    left = count
+    for item in items:
+        if item is None:
+            yield None
+            continue
+        left -= 1
+        if left == 0:
+            yield from items
+            return
+        if left % SKIPPED_AT_ONCE == 0:
+            yield None
+    msg = f"source {source!r} cannot continue at item {count}: it has fewer now"
+    raise InvalidInput(msg)
 
 
 class GeneratorSource(PositionedSource):
