@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError
+from penstock.model.task_id import operator_of
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.epochs import epoch_command
 from penstock.run.engine.worker import Checkpoint
@@ -213,7 +215,7 @@ class DriverEpochs:
             whole.epoch,
             self.attempt,
             self._dataflow.name,
-            {operator.name: operator.tasks for operator in self._dataflow.operators},
+            Counter(map(operator_of, worker_of)),  # as they were: readers of a DataFrame are as many as workers came
             tuple(whole.parts),
             whole.is_last,
             worker_of,
