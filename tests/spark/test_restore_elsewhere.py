@@ -1,9 +1,10 @@
-"""Jobs that go on elsewhere: under another plan, on fewer workers, with other tasks of their sources, through URIs."""
+"""What jobs promise that go on: every source with every sink, under other plans, on fewer workers, through URIs."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from recovery_kit import KEYS, ROWS, await_epoch
+from recovery_kit import KEYS, ROWS, await_epoch, await_recoveries, kill
 
 import penstock as ps
 from penstock.checkpoint.inspection import content_of, find, opened
@@ -121,6 +122,57 @@ def test_a_job_goes_on_under_another_plan_on_fewer_workers_and_with_other_tasks(
     assert {*again.worker_of} != {*first.worker_of} or kind == "generator"
 
 
+@dataclass
+class Noted:
+    """Writes down which rows it is given, by task and number; slowly, until a file is there."""
+
+    folder: Path
+    gate: Path
+    column: str
+
+    def __call__(self, batch: pa.RecordBatch, task: int, sequence: int) -> None:
+        Slowly(self.gate)(batch)
+        lines = [f"{task} {sequence + at} {n}\n" for at, n in enumerate(batch[self.column].to_pylist())]
+        with (self.folder / str(os.getpid())).open("a") as file:
+            file.write("".join(lines))
+
+    def rows(self) -> dict[tuple[int, int], list[int]]:
+        """Whenever a row was given under a number."""
+        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for path in self.folder.iterdir():
+            for task, sequence, row in (map(int, line.split()) for line in path.read_text().splitlines()):
+                found[task, sequence].append(row)
+        return found
+
+
+@pytest.mark.parametrize("kind", ["generator", "files", "dataframe", "rate"])
+def test_every_pair_of_source_and_sink_keeps_its_promise_when_a_worker_is_killed(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    gate, kept, notes = tmp_path / "gate", tmp_path / "kept", tmp_path / "notes"
+    notes.mkdir()
+    noted = Noted(notes, gate, "value" if kind == "rate" else "n")
+    top = ps.Topology(kind)
+    source = source_of(kind, spark, tmp_path / "in")
+    numbers = top.source("numbers", source) if kind == "dataframe" else top.source("numbers", source, tasks=2)
+    numbers.sink("noted", io.callback(noted))
+    rows = numbers.select(f"{noted.column} as n").map_batches(lambda batch: batch, "n bigint", name="spread", tasks=3)
+    rows.sink("collected", io.collect())
+    rows.sink("written", io.parquet(tmp_path / "out"))
+    job = top.start(spark, workers=3, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.05)
+    await_epoch(job, 3)
+    kill(job, job.worker_of["numbers/0"])
+    await_recoveries(job, 1)
+    gate.touch()
+    for sink in ("collected", "written"):  # each row once
+        assert sorted(row.n for row in job.results[sink].collect()) == list(range(ROWS)), sink
+    given = noted.rows()
+    assert {row for found in given.values() for row in found} == set(range(ROWS))  # each row at least once
+    assert len(given) == ROWS
+    assert all(len(set(found)) == 1 for found in given.values())  # and under one number
+    assert job.recoveries == 1
+
+
 def test_a_generator_whose_tasks_have_changed_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
     gate, kept = tmp_path / "gate", tmp_path / "kept"
     source = source_of("generator", spark, tmp_path / "in")
@@ -173,7 +225,7 @@ def test_folders_may_be_uris(spark: SparkSession, tmp_path: Path) -> None:
     numbers = top.source("numbers", io.dataframe(spark.range(1000)))
     numbers.where("id % 2 = 0").sink("even", io.parquet(out))
     top.run(spark, workers=2, checkpoint=kept, checkpoint_interval_s=0.05)
-    found = spark.read.parquet(out)
+    found = spark.read.parquet(str(tmp_path / "out folder"))
     assert sorted(row.id for row in found.collect()) == list(range(0, 1000, 2))
     assert (tmp_path / "kept folder" / "job.json").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept folder", "out folder"]

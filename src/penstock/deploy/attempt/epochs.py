@@ -155,6 +155,7 @@ class DriverEpochs:
         """The job has finished."""
         for publication in self._publications.values():
             publication.finish()
+            self.notes += publication.notes
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
