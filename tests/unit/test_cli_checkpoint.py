@@ -294,6 +294,7 @@ def test_a_damaged_job_file_is_damage(run: Run, store: Store) -> None:
         (("--checkpoint-interval", "nan"), "checkpoint_interval_s is nan"),
         (("--checkpoint-interval", "often"), "'often' is not a number"),
         (("--checkpoint-interval", "1e9"), "checkpoint_interval_s is 1000000000.0; give a number from 0.02"),
+        (("--checkpoint", ""), "checkpoint is ''; give the path or URI of a folder"),
         (("--from", "before"), "from_savepoint is 'before', and no checkpoint folder is given"),
     ],
 )

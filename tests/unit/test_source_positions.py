@@ -42,7 +42,7 @@ def polled(task: Task, out: Recorder, times: int | None = None, now_us: int = 10
         times = None if times is None else times - 1
 
 
-def begun(build: Build, tasks: int, polls: Sequence[int], out: Recorder, rows_max: int) -> list[dict[str, bytes]]:
+def begun(build: Build, tasks: int, polls: Sequence[int], out: Recorder, rows_max: int) -> list[Any]:
     """What each of so many tasks has saved after its own number of polls."""
     found = []
     for index in range(tasks):
@@ -52,9 +52,7 @@ def begun(build: Build, tasks: int, polls: Sequence[int], out: Recorder, rows_ma
     return found
 
 
-def continued(
-    build: Build, states: Sequence[Mapping[str, bytes]], tasks: int, rows_max: int
-) -> list[tuple[Task, Recorder]]:
+def continued(build: Build, states: Sequence[Any], tasks: int, rows_max: int) -> list[tuple[Task, Recorder]]:
     """The tasks that go on from there, each with what it gives until the end."""
     found = []
     for index in range(tasks):
@@ -190,7 +188,7 @@ def test_a_rate_gives_each_value_once_however_often_its_tasks_change(
     per_second: float, rows: int, tasks: Sequence[int], polls: Sequence[int], rows_max: int
 ) -> None:
     source = io.rate(per_second, rows=rows, start=datetime(2024, 1, 1, tzinfo=UTC))
-    states: Sequence[Mapping[str, bytes]] = ()
+    states: Sequence[Any] = ()
     values: list[int] = []
     for turn, count in enumerate(tasks):
         is_last = turn == len(tasks) - 1
@@ -269,7 +267,7 @@ def test_event_time_around_a_source_goes_on_from_the_slowest_task() -> None:
     assert min(found) >= min(int(state["event_time"]) for state in states)
 
 
-def continued_time(build: Build, states: Sequence[Mapping[str, bytes]], index: int) -> int:
+def continued_time(build: Build, states: Sequence[Any], index: int) -> int:
     """The first watermark of a task that goes on, none of whose rows is late."""
     task, out = opened(build, tasks=3, index=index, rows_max=4), Recorder()
     task.put_states(states, owner(index, 3))

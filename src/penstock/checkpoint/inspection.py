@@ -130,7 +130,7 @@ def content_of(store: Store, kept: Kept) -> Content:
         for snapshot in store.read_part(part):
             operator = snapshot.task.rpartition("/")[0]
             tasks.setdefault(operator, {})[snapshot.task] = snapshot
-            sizes[operator] = sizes.get(operator, 0) + sum(map(len, snapshot.state.values()))
+            sizes[operator] = sizes.get(operator, 0) + sum(map(len, _in_bytes(snapshot).values()))
     operators = [_operator(name, found, sizes[name]) for name, found in tasks.items()]
     return Content(kept, tuple(operators), manifest.staged)
 
@@ -191,9 +191,14 @@ def _undecoded(store: Store, manifest: Manifest) -> list[str]:
     return faults
 
 
+def _in_bytes(snapshot: TaskSnapshot) -> dict[str, bytes]:
+    """A state as it was read."""
+    return {name: data for name, data in snapshot.state.items() if isinstance(data, bytes)}
+
+
 def _operator(name: str, found: Mapping[str, TaskSnapshot], size: int) -> Operator:
     ordered = sorted(found.items(), key=lambda item: int(item[0].rpartition("/")[2]))
-    told = {task: position(snapshot.state, finished=snapshot.finished) for task, snapshot in ordered}
+    told = {task: position(_in_bytes(snapshot), finished=snapshot.finished) for task, snapshot in ordered}
     times = [_out_us(snapshot) for _, snapshot in ordered]
     known = [END_OF_TIME_US if time is None else time for time in times]
     has_time = any(time is not None and time > BEFORE_TIME_US for time in times)
@@ -209,8 +214,8 @@ def _operator(name: str, found: Mapping[str, TaskSnapshot], size: int) -> Operat
 
 def _out_us(snapshot: TaskSnapshot) -> int | None:
     """How far a task has said that event time has come; None: it has finished."""
-    engine = snapshot.state.get(ENGINE)
-    return None if engine is None else int(json.loads(bytes(engine))["out"][0])
+    engine = _in_bytes(snapshot).get(ENGINE)
+    return None if engine is None else int(json.loads(engine)["out"][0])
 
 
 def _event_time(time_us: int) -> str:

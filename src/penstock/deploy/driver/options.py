@@ -107,6 +107,9 @@ class JobOptions:
 
     def _require_sound_checkpoint(self) -> None:
         require_kind(self.checkpoint, str | PathLike | None, "checkpoint", "the path or URI of a folder")
+        if self.checkpoint is not None and not os.fspath(self.checkpoint):
+            msg = "checkpoint is ''; give the path or URI of a folder"  # and not the one in which one happens to be
+            raise InvalidInput(msg)
         least, most = CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX
         require_number(self.checkpoint_interval_s, least, most, "checkpoint_interval_s")
         require_kind(self.from_savepoint, str | None, "from_savepoint", "the name of a savepoint")
