@@ -81,6 +81,7 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        from_savepoint: str | None = None,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -113,6 +114,7 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            from_savepoint=from_savepoint,
         )
         return run_topology(self, spark, options)
 
@@ -144,6 +146,7 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        from_savepoint: str | None = None,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -184,6 +187,8 @@ class Topology(Draft):
             checkpoint: folder (a path, or a URI such as s3://bucket/job) in which the job keeps what it needs to go on.
                 After a failure it goes on from there, and so does the next job that is started with the same folder.
             checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
+            from_savepoint: the name of a savepoint in the checkpoint folder at which the job begins, instead of at its
+                last epoch; what came behind it is forgotten, and what sinks showed of that is taken back.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -211,5 +216,6 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            from_savepoint=from_savepoint,
         )
         return start_topology(self, spark, options)

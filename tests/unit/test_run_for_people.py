@@ -33,7 +33,7 @@ class ScriptedJob:
 
     name, plan, notes, late_rows = "ticks", None, (), {"count": 3}
     worker_of, places = {"r/0": 0}, (SimpleNamespace(index=0, node="n1"),)
-    recoveries = 0
+    recoveries, attempt, epoch = 0, 1, 0
 
     def __init__(self) -> None:
         self.now, self.stopped_at = ASKED_AT, 0.0

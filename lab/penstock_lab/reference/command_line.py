@@ -29,7 +29,10 @@ def command_line_page() -> str:
     """The page."""
     top = _help()
     parts = [HEAD, _block("penstock", top)]
-    parts += [_block(f"penstock {verb}", _help(verb)) for verb in _verbs(top)]
+    for verb in _verbs(top):
+        help_of = _help(verb)
+        parts.append(_block(f"penstock {verb}", help_of))
+        parts += [_block(f"penstock {verb} {part}", _help(verb, part)) for part in _verbs(help_of)]
     return "\n".join(parts)
 
 

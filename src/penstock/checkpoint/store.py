@@ -239,6 +239,27 @@ class Store:
                 msg = f"savepoint {name!r} is there already in {self.root}; choose another name or remove its folder"
                 raise InvalidInput(msg) from None
 
+    def rewind(self, saved: Manifest) -> tuple[Manifest, str]:
+        """Make a savepoint the last epoch, and say what is forgotten by that.
+
+        The newest goes first, so that what a crash leaves ends in an epoch that was the last one once
+        (`test_a_rewind_that_is_cut_short_leaves_an_epoch_that_was_the_last_one_once`).
+        """
+        name = saved.name or ""
+        if faults := self.verify(saved):
+            raise CheckpointDamaged(self._named(_savepoint_path(name)), _shortly(faults))
+        manifest = replace(saved, name=None)
+        path = _manifest_path(manifest.epoch)
+        with self._using(path), self._files.alone():
+            self._files.replace(path, manifests.encode(manifest))
+            later = [epoch for epoch in self.numbers() if epoch > manifest.epoch]
+            self._remove([_manifest_path(epoch) for epoch in reversed(later)])
+        forgotten = ""
+        if later:
+            what = f"epoch {later[0]}" if len(later) == 1 else f"epochs {later[0]} to {later[-1]}"
+            forgotten = f"; {what}, and what sinks had shown behind it, are taken back"
+        return manifest, f"the job begins at savepoint {name!r}, epoch {manifest.epoch}{forgotten}"
+
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def write_part(self, attempt: int, epoch: int | None, worker: int, snapshots: Sequence[TaskSnapshot]) -> Part:

@@ -60,6 +60,7 @@ def command_line() -> typer.Typer:
         balance,
         calibrate,
         check,
+        checkpoint,
         compare,
         fuse,
         imported,
@@ -78,7 +79,8 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_top)
-    for verb in (check, place, fuse, compare, run, tune, profile, imported, calibrate, balance, topologies, added):
+    ours = (check, place, fuse, compare, run, checkpoint, tune, profile, imported, calibrate, balance, topologies)
+    for verb in (*ours, added):
         verb.register(app)
     return app
 

@@ -98,6 +98,14 @@ CheckpointIntervalOption = Annotated[
     float,
     typer.Option("--checkpoint-interval", parser=real, metavar="SECONDS", help="Time between two epochs."),
 ]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="NAME",
+        help="Savepoint in --checkpoint at which the job begins; what came behind it is taken back.",
+    ),
+]
 JobThetaOption = Annotated[
     float | None,
     typer.Option(

@@ -24,6 +24,7 @@ from penstock.cli.options import (
     DurationOption,
     Format,
     FormatOption,
+    FromOption,
     InputOption,
     JobTasksPerWorkerOption,
     JobThetaOption,
@@ -91,6 +92,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         checkpoint: CheckpointOption = None,
         checkpoint_interval: CheckpointIntervalOption = 10.0,
+        savepoint: FromOption = None,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
@@ -129,6 +131,7 @@ def register(app: typer.Typer) -> None:
             transport=transport,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval,
+            from_savepoint=savepoint,
         )
         options.require_sound()
         if duration is not None and not 0 < duration < 1e9:
@@ -203,6 +206,9 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "rows_out": rows_out,  # in the sinks that keep rows
         "late_rows": sum(job.late_rows.values()),
         "recoveries": job.recoveries,
+        "attempt": job.attempt,
+        "epoch": job.epoch,
+        "moves": 0,  # tasks stay where the plan has put them
         "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
         "between_nodes": {  # bytes per second
             "predicted": foretold_bytes(plan, read / seconds),
@@ -227,6 +233,10 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
             screen.print()
     if job.plan is not None:
         screen.print(plan_table(job.plan))
+    if not job.worker_of:  # it had ended before
+        screen.print(f"{summary['app']}: {number(summary['rows_out'])} rows in its sinks")
+        _print_notes(job)
+        return
     latency = summary["latency_ms"]
     screen.print(
         f"{summary['app']}: {number(summary['tuples_read'])} rows in {summary['seconds']:.1f} s "
@@ -244,5 +254,11 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
     between = summary["between_nodes"]
     foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
     screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")
+    if summary["recoveries"]:
+        screen.print(f"it went on after {counted(summary['recoveries'], 'failure')}, at epoch {summary['epoch']} now")
+    _print_notes(job)
+
+
+def _print_notes(job: Job) -> None:
     for note in (*job.notes, *(job.plan.notes if job.plan is not None else ())):
-        screen.print(f"note: {note}")
+        console().print(f"note: {note}")

@@ -119,13 +119,21 @@ def absolute(path: str | PathLike[str]) -> str:
 
 
 def generator(
-    function: Callable[[int, int], Iterable[object]], schema: Schema, tasks: int = 1, *, bounded: bool = True
+    function: Callable[Concatenate[int, int, ...], Iterable[object]],
+    schema: Schema,
+    tasks: int = 1,
+    *,
+    bounded: bool = True,
 ) -> Source:
     """Rows or `pyarrow.RecordBatch`es that `function(task_index, tasks)` yields; None yields the worker for a moment.
 
     The function should not wait: it runs between the other tasks of its worker, and a stop is heard between two rows.
     Rows go out in batches of up to `rows_max`, or of what came within two milliseconds. `bounded=False` says that it
     never ends.
+
+    A job that goes on from a checkpoint calls the function again and leaves out the items that it has taken before, so
+    they have to come in the same order again. A function that asks for `start` by that name, without a default, is
+    given their number and begins behind them itself.
     """
     require_callable(function, "generator source")
     arrow = parse_schema(schema)

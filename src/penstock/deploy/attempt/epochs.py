@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError
+from penstock.model.task_id import operator_of
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.epochs import epoch_command
 from penstock.run.engine.worker import Checkpoint
@@ -38,6 +40,7 @@ class CheckpointOrder:
     root: str  # a path or URI that driver and workers reach
     interval_s: float = 10.0
     kept: int = 3  # epochs
+    savepoint: str | None = None  # at which the job begins, instead of at its last epoch
 
 
 class DriverEpochs:
@@ -72,11 +75,23 @@ class DriverEpochs:
 
     def open(self) -> None:
         """Find where the job goes on, and make what sinks show that of the last committed epoch."""
+        name = self._order.savepoint
+        saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
         self.attempt = self.store.claim(self._dataflow.name)
-        self.committed = self.store.latest()
+        self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
         if self.committed is not None:
             require_restorable(self._dataflow, self.committed)
+        if saved is not None:
+            self.committed, note = self.store.rewind(saved)
+            self.notes = (note,)
+        elif self.committed is not None:
+            where = f"epoch {self.committed.epoch} in {self.store.root}"
+            self.notes += (
+                f"nothing was left to do: the answer is that of {where}"
+                if self.is_over
+                else f"it went on from {where}",
+            )
         self._resume()
 
     def again(self) -> None:
@@ -140,6 +155,7 @@ class DriverEpochs:
         """The job has finished."""
         for publication in self._publications.values():
             publication.finish()
+            self.notes += publication.notes
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -200,7 +216,7 @@ class DriverEpochs:
             whole.epoch,
             self.attempt,
             self._dataflow.name,
-            {operator.name: operator.tasks for operator in self._dataflow.operators},
+            Counter(map(operator_of, worker_of)),  # as they were: readers of a DataFrame are as many as workers came
             tuple(whole.parts),
             whole.is_last,
             worker_of,

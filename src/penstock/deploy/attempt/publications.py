@@ -22,7 +22,7 @@ def checkpoint_notes(dataflow: Dataflow) -> tuple[str, ...]:
     """A sentence for each sink whose rows come more than once after a recovery."""
     return tuple(
         f"sink {name!r} calls a function, which is given rows at least once: after a recovery those behind the last "
-        "epoch come again, with the same task and sequence"
+        "epoch come again, with the same task and sequence where they come in the same order"
         for name, (sink, _) in dataflow.sinks().items()
         if sink.repeats
     )

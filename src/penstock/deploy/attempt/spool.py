@@ -40,6 +40,6 @@ def spooled(
             from penstock.deploy.driver.frames import frame_inputs, handed  # imports all of Spark's SQL
 
             rows = handed(frame_inputs(dataflow, {name: frame}), workers)
-            rows.write.mode("overwrite").parquet(path.as_uri())
+            rows.write.mode("overwrite").parquet(f"file://{path}")  # Spark takes what follows as it is: no escapes
         found[name] = list_files(str(path), "parquet")
     return found

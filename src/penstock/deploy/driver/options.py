@@ -70,6 +70,7 @@ class JobOptions:
     prometheus_host: str = "127.0.0.1"
     checkpoint: str | PathLike[str] | None = None
     checkpoint_interval_s: float = 10.0
+    from_savepoint: str | None = None
 
     def require_sound(self) -> None:
         """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
@@ -106,8 +107,15 @@ class JobOptions:
 
     def _require_sound_checkpoint(self) -> None:
         require_kind(self.checkpoint, str | PathLike | None, "checkpoint", "the path or URI of a folder")
+        if self.checkpoint is not None and not os.fspath(self.checkpoint):
+            msg = "checkpoint is ''; give the path or URI of a folder"  # and not the one in which one happens to be
+            raise InvalidInput(msg)
         least, most = CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX
         require_number(self.checkpoint_interval_s, least, most, "checkpoint_interval_s")
+        require_kind(self.from_savepoint, str | None, "from_savepoint", "the name of a savepoint")
+        if self.from_savepoint is not None and self.checkpoint is None:
+            msg = f"from_savepoint is {self.from_savepoint!r}, and no checkpoint folder is given that it could lie in"
+            raise InvalidInput(msg)
 
     @property
     def checkpoint_order(self) -> CheckpointOrder | None:
@@ -116,7 +124,7 @@ class JobOptions:
             return None
         root = os.fspath(self.checkpoint)
         root = root if "://" in root else os.path.abspath(root)  # as the driver means it, wherever workers are
-        return CheckpointOrder(root, self.checkpoint_interval_s)
+        return CheckpointOrder(root, self.checkpoint_interval_s, savepoint=self.from_savepoint)
 
     @property
     def metrics_folder(self) -> Path | None:

@@ -13,7 +13,7 @@ Rejected: a separate task for watermarks. It costs a hop, and without rows of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from penstock.run.contract import (
     MAIN,
     Build,
     Outputs,
+    Owns,
     Polled,
     SourceTask,
     Task,
@@ -103,7 +104,16 @@ class _Timed(Task):
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue; the next rows send the watermark again."""
         self.watching.newest_us = int(state[_STATE])
-        self.inner.put_state({name: data for name, data in state.items() if name != _STATE})
+        self.inner.put_state(_without_time(state))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue from the slowest: what is left of its rows may come here now."""
+        self.watching.newest_us = min(int(state[_STATE]) for state in states)
+        self.inner.put_states([_without_time(state) for state in states], owns)
+
+
+def _without_time(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if name != _STATE}
 
 
 class EventTime(_Timed):

@@ -14,11 +14,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Staging, Task, TaskContext
+from penstock.run.contract import MAIN, Build, Outputs, Owns, Polled, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled
 from penstock.run.transport.protocol import PeerGone
+
+SINK = "sink/"  # how the names of the sinks' states begin
 
 
 @contextmanager
@@ -130,12 +132,36 @@ class WithSinks(Task):
         return found
 
     def take_state(self) -> dict[str, bytes]:
-        """The inner task's; sinks hold nothing but what they have written."""
-        return self.inner.take_state()
+        """The inner task's, and what each sink knows besides what it has written, under the sink's name."""
+        known = self.inner.take_state()
+        for attached, sink in self.sinks:
+            known |= {f"{_of(attached)}{name}": data for name, data in sink.take_state().items()}
+        return known
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """As the inner task."""
-        self.inner.put_state(state)
+        """Each gets its own; a sink that the topology did not have then begins."""
+        self.inner.put_state(_without_sinks(state))
+        for attached, sink in self.sinks:
+            sink.put_state(_part(state, attached))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Each gets its own of all of them."""
+        self.inner.put_states([_without_sinks(state) for state in states], owns)
+        for attached, sink in self.sinks:
+            sink.put_states([_part(state, attached) for state in states], owns)
+
+
+def _of(attached: AttachedSink) -> str:
+    return f"{SINK}{attached.name}/"
+
+
+def _part(state: Mapping[str, bytes], attached: AttachedSink) -> dict[str, bytes]:
+    prefix = _of(attached)
+    return {name.removeprefix(prefix): data for name, data in state.items() if name.startswith(prefix)}
+
+
+def _without_sinks(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if not name.startswith(SINK)}
 
 
 class SourceWithSinks(WithSinks, SourceTask):

@@ -2,13 +2,14 @@
 
 The list of files is made where the topology is built, so that every task shares out the same list. A task holds one
 piece of one file at a time: a row group's batches, or a block of text. Where event time is made from one of their
-columns, they are read in its order (`files_in_time.py`).
+columns, they are read in its order (`files_in_time.py`). What is left to read is plain data (`splits.py`), which a job
+goes on from, also with other tasks.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock.run.contract import BEFORE_TIME_US, Outputs, Polled
+from penstock.run.contract import BEFORE_TIME_US, Outputs, Owns, Polled, TaskContext
 from penstock.run.operators.sources.files_in_time import Batches, Piece, in_time, parquet_pieces, text_piece
 from penstock.run.operators.sources.generated import PositionedSource
 from penstock.run.operators.sources.parquet_types import open_parquet, parquet_schema, rows_at_once
+from penstock.run.operators.sources.splits import SPLITS, Splits
 
 FORMATS = ("parquet", "csv", "json")
 FILES_MAX = 1_000_000
@@ -115,6 +117,11 @@ class FilesSource(PositionedSource):
         self.time_column: str | None = None
         self._rest_us = self._told_us = BEFORE_TIME_US  # the least time still to come; told so far
 
+    def open(self, context: TaskContext) -> None:
+        """Every tasks-th file is this task's."""
+        super().open(context)
+        self._splits = Splits(self.files, range(context.index, len(self.files), context.tasks))
+
     def tells_time(self, column: str) -> bool:
         """Files know what is still to come."""
         self.time_column = column
@@ -129,19 +136,22 @@ class FilesSource(PositionedSource):
         return polled
 
     def items(self) -> Iterator[object]:
-        """Every tasks-th file."""
-        paths = self.files[self.context.index :: self.context.tasks]
+        """What is left of this task's files; each batch is taken from it before it goes out."""
+        self._splits.require_kind(self.context.operator, by_time=self.time_column is not None)
         if self.time_column is not None:
             pieces: list[Piece] = []
-            for path in paths:
-                pieces += yield from self._pieces(path)
+            for file in [*self._splits.left]:
+                pieces += yield from self._pieces(file)
             for batch, rest_us in in_time(pieces):
                 self._rest_us = rest_us
                 yield batch
             return
-        for path in paths:
-            with self._named(path):
-                yield from self._batches(path)
+        for file in [*self._splits.left]:
+            with self._named(self.files[file]):
+                for batch in self._batches(self.files[file], self._splits.taken(file)):
+                    self._splits.take(file, batch.num_rows)
+                    yield batch
+            self._splits.finish(file)
 
     @contextmanager
     def _named(self, path: str) -> Iterator[None]:
@@ -152,23 +162,31 @@ class FilesSource(PositionedSource):
             msg = f"source {self.context.operator!r} cannot read {path!r} as {self.kind}: {error}"
             raise InvalidInput(msg) from error
 
-    def _pieces(self, path: str) -> Generator[None, None, list[Piece]]:
+    def _pieces(self, file: int) -> Generator[None, None, list[Piece]]:
         """The file in pieces with their times, "nothing yet" after each step; `time_column` is known."""
-        column = self.time_column or ""
-        rows_max = self.context.rows_max
+        column, path = self.time_column or "", self.files[file]
+        rows_max, taken = self.context.rows_max, partial(self._splits.taken, file)
         with self._named(path):
             if self.kind == "parquet":
                 self._require_columns(path)
-                found = parquet_pieces(path, self.schema.names, column, rows_max)
+                found = parquet_pieces(path, self.schema.names, column, rows_max, taken)
                 yield
             else:
-                whole = yield from text_piece(partial(self._blocks, path), column, rows_max)
+                whole = yield from text_piece(partial(self._blocks, path), column, rows_max, taken)
                 found = [] if whole is None else [whole]
-        return [Piece(piece.least_us, partial(self._read, path, piece)) for piece in found]
+        open_pieces = {piece.number for piece in found}
+        if not found:
+            self._splits.finish(file)
+        return [piece._replace(read=partial(self._read, file, piece, open_pieces)) for piece in found]
 
-    def _read(self, path: str, piece: Piece) -> Batches:
-        with self._named(path):
-            yield from piece.read()
+    def _read(self, file: int, piece: Piece, open_pieces: set[int]) -> Batches:
+        with self._named(self.files[file]):
+            for batch, rest_us in piece.read():
+                self._splits.take(file, batch.num_rows, piece.number)
+                yield batch, rest_us
+        open_pieces.remove(piece.number)
+        if not open_pieces:
+            self._splits.finish(file)
 
     def _blocks(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
@@ -182,13 +200,47 @@ class FilesSource(PositionedSource):
             msg = f"{path!r} has no column {missing[0]!r}; it has {', '.join(names)}"
             raise InvalidInput(msg)
 
-    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, path: str, skip: int) -> Iterator[pa.RecordBatch]:
+        """A file's rows behind the first so many."""
         if self.kind == "parquet":
             self._require_columns(path)
             with open_parquet(path) as file:
-                yield from file.iter_batches(rows_at_once(file, self.context.rows_max), columns=self.schema.names)
+                groups, skip = behind(file, skip)
+                rows_max = rows_at_once(file, self.context.rows_max)
+                yield from behind_rows(file.iter_batches(rows_max, row_groups=groups, columns=self.schema.names), skip)
             return
         rows_max = self.context.rows_max
-        for batch in self._blocks(path):
+        for batch in behind_rows(self._blocks(path), skip):
             for at in range(0, batch.num_rows, rows_max):
                 yield batch.slice(at, rows_max)
+
+    def take_state(self) -> dict[str, bytes]:
+        """What is left to read."""
+        return {SPLITS: self._splits.encoded(self._told_us)}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Read on there."""
+        self._told_us = self._splits.put([state[SPLITS]], self.context.operator)
+        self._iterator = None
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Share out the files that are left."""
+        share = (self.context.index, self.context.tasks)
+        self._told_us = self._splits.put([state[SPLITS] for state in states], self.context.operator, share)
+        self._iterator = None
+
+
+def behind(file: pa.parquet.ParquetFile, skip: int) -> tuple[list[int], int]:
+    """The row groups of a Parquet file from the one on in which the row behind the first `skip` lies, and the rest."""
+    groups = list(range(file.metadata.num_row_groups))
+    while groups and skip >= (rows := file.metadata.row_group(groups[0]).num_rows):
+        groups, skip = groups[1:], skip - rows
+    return groups, skip
+
+
+def behind_rows(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+    """Batches without their first so many rows."""
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip) if skip else batch
+        skip = max(0, skip - batch.num_rows)

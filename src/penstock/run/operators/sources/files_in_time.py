@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,13 @@ OPEN_PIECES_MAX = 64  # read side by side; more that overlap are waited for, and
 Batches = Iterator[tuple[pa.RecordBatch, int]]  # each with the least time of what its piece still has after it
 
 
-@dataclass(frozen=True)
-class Piece:
+Taken = Callable[[int], int]  # number of a piece -> how many of its rows are not to come again
+
+
+class Piece(NamedTuple):
     """A part of a file that can be read by itself."""
 
+    number: int  # in its file
     least_us: int
     read: Callable[[], Batches]
 
@@ -53,19 +56,20 @@ def in_time(pieces: Sequence[Piece]) -> Batches:
             yield batch, min(reading[0][0], waiting[-1].least_us if waiting else END_OF_TIME_US)
 
 
-def parquet_pieces(path: str, columns: Sequence[str], column: str, rows_max: int) -> list[Piece]:
-    """A piece for each row group of a Parquet file."""
+def parquet_pieces(path: str, columns: Sequence[str], column: str, rows_max: int, taken: Taken) -> list[Piece]:
+    """A piece for each row group of a Parquet file that has rows left."""
     with open_parquet(path) as file:
-        groups = range(file.metadata.num_row_groups)
-        leasts = [_least_in_footer(file, group, column) for group in groups]
-        for group in groups:
-            if leasts[group] is None:
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        groups = [group for group, rows in enumerate(counts) if taken(group) < rows]
+        leasts = {group: _least_in_footer(file, group, column) for group in groups}
+        for group, least in leasts.items():
+            if least is None:
                 leasts[group] = int(times_of(file.read_row_group(group, columns=[column]), column).min(initial=_NEVER))
 
     def reader(group: int) -> Callable[[], Batches]:
-        return lambda: _read_group(path, group, columns, column, rows_max)
+        return lambda: _read_group(path, group, columns, column, rows_max, taken(group))
 
-    return [Piece(least, reader(group)) for group, least in zip(groups, leasts, strict=True) if least is not None]
+    return [Piece(group, least, reader(group)) for group, least in leasts.items() if least is not None]
 
 
 _NEVER = END_OF_TIME_US  # the time of rows that have none: nobody waits for them
@@ -86,17 +90,18 @@ def _least_in_footer(file: pa.parquet.ParquetFile, group: int, column: str) -> i
         return None
 
 
-def _read_group(path: str, group: int, columns: Sequence[str], column: str, rows_max: int) -> Batches:
+def _read_group(path: str, group: int, columns: Sequence[str], column: str, rows_max: int, skip: int) -> Batches:
     with open_parquet(path) as file:
         rests = _least_after(times_of(file.read_row_group(group, columns=[column]), column))
         at = 0
         for batch in file.iter_batches(rows_at_once(file, rows_max), row_groups=[group], columns=list(columns)):
-            at += batch.num_rows
-            yield batch, int(rests[at])
+            begin, at = at, at + batch.num_rows
+            if at > skip:
+                yield batch.slice(max(0, skip - begin)), int(rests[at])
 
 
 def text_piece(
-    read: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]], column: str, rows_max: int
+    read: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]], column: str, rows_max: int, taken: Taken
 ) -> Generator[None, None, Piece | None]:
     """A text file as one piece; `read` gives its blocks, of some columns or of all. None: it has no rows.
 
@@ -109,15 +114,16 @@ def text_piece(
     if not leasts:
         return None
     rests = _least_after(np.array(leasts, dtype=np.int64))
-    return Piece(int(rests[0]), lambda: _read_text(read(None), column, rests, rows_max))
+    return Piece(0, int(rests[0]), lambda: _read_text(read(None), column, rests, rows_max, taken(0)))
 
 
-def _read_text(blocks: Iterator[pa.RecordBatch], column: str, rests: Int64Array, rows_max: int) -> Batches:
+def _read_text(blocks: Iterator[pa.RecordBatch], column: str, rests: Int64Array, rows_max: int, skip: int) -> Batches:
     for number, block in enumerate(blocks):
         inside = _least_after(times_of(block, column))
-        for at in range(0, block.num_rows, rows_max):
+        for at in range(min(skip, block.num_rows), block.num_rows, rows_max):
             end = min(at + rows_max, block.num_rows)
             yield block.slice(at, end - at), min(int(inside[end]), int(rests[number + 1]))
+        skip = max(0, skip - block.num_rows)
 
 
 def times_of(rows: pa.RecordBatch | pa.Table, column: str) -> Int64Array:
