@@ -81,6 +81,9 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        control_port: int | str | None = None,
+        data_ports: int | str | None = None,
+        tls: str | PathLike[str] | None = None,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -113,6 +116,9 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            control_port=control_port,
+            data_ports=data_ports,
+            tls=tls,
         )
         return run_topology(self, spark, options)
 
@@ -144,6 +150,9 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        control_port: int | str | None = None,
+        data_ports: int | str | None = None,
+        tls: str | PathLike[str] | None = None,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -184,6 +193,11 @@ class Topology(Draft):
             checkpoint: folder (a path, or a URI such as s3://bucket/job) in which the job keeps what it needs to go on.
                 After a failure it goes on from there, and so does the next job that is started with the same folder.
             checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
+            control_port: where the driver listens for its workers: a port, or a range such as "7000-7009" of which it
+                takes the first that is free; left out, the kernel picks one.
+            data_ports: where workers listen for each other: a range with a port for each worker of a host.
+            tls: a folder, at the same path on all machines, with cert.pem, key.pem and ca.pem: what leaves a machine is
+                encrypted by TLS 1.3, and both ends must show a certificate of that authority.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -211,5 +225,8 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            control_port=control_port,
+            data_ports=data_ports,
+            tls=tls,
         )
         return start_topology(self, spark, options)
