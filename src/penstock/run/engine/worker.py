@@ -326,9 +326,10 @@ class Worker:
             self._pace.heard(self._control.keep_pace(self._pace.floors()))
 
     def _distances(self, links: Mapping[int, tuple[str, ChannelStatistics]]) -> list[str]:
-        """How far apart the two tasks of each edge are."""
+        """How far apart the two tasks of each edge are; what TLS adds counts as a socket's."""
         peers = self._share.peer_of
-        return [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
+        found = [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
+        return ["socket" if distance == "tls" else distance for distance in found]
 
     def _report(self, now_us: int) -> None:
         self._report_at_us = now_us + int(self._settings.interval_s * 1e6)

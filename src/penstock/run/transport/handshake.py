@@ -72,6 +72,11 @@ class Handshake:
         """Whether nothing has come yet."""
         return not self._theirs and not self._unread
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other end's opening has come."""
+        return bool(self._theirs)
+
     def receive(self, data: bytes) -> bytes:
         """Take at most as many bytes as are wanted; the bytes to answer. NotOurs where the other end is a stranger."""
         self._unread += data

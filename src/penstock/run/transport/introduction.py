@@ -45,6 +45,7 @@ class Introduction:
         self._loop, self._known, self._failed = loop, known, failed
         self._has_begun = self._is_greeted = False
         self._is_caller = False
+        self._owed = b""  # our opening, where the other end speaks first
         connection.setblocking(False)
 
     @property
@@ -106,7 +107,12 @@ class Introduction:
             self._connected()
         if self._credentials is not None:
             self._secure(self._credentials)
-        say(self.connection, self.handshake.opening)
+        if self._is_caller and isinstance(self.connection, ssl.SSLSocket):
+            # In TLS 1.3 a caller is done before its certificate has been looked at. What it said by then would lie
+            # unread when the other end refuses it, and the reason would be lost with the connection.
+            self._owed = self.handshake.opening
+        else:
+            say(self.connection, self.handshake.opening)
         self._is_greeted = True
 
     def _secure(self, credentials: Credentials) -> None:
@@ -131,6 +137,9 @@ class Introduction:
 
     def _advance(self) -> None:
         answer = self.handshake.receive(hear(self.connection, self.handshake.wanted))
+        if self._owed and self.handshake.has_heard:
+            say(self.connection, self._owed)  # a record of its own: the other end reads no further than its next step
+            self._owed = b""
         if answer:
             say(self.connection, answer)
 
@@ -141,7 +150,11 @@ class Introduction:
 
 def say(connection: socket.socket, words: bytes) -> None:
     """Send a few bytes on a young connection, which has room for them."""
-    if connection.send(words) != len(words):
+    try:
+        sent = connection.send(words)
+    except ssl.SSLWantWriteError:
+        sent = 0
+    if sent != len(words):
         msg = f"the connection does not take {len(words)} bytes"
         raise PeerGone(msg)
 
