@@ -20,7 +20,7 @@ from penstock.deploy.driver.options import JobOptions, JobOrder
 from penstock.deploy.driver.preflight import decide_workers
 from penstock.deploy.session.closed import OPEN_NOTE, open_notes
 from penstock.deploy.session.interpreter import require_interpreter
-from penstock.deploy.session.py4j_log import leave_out_repeated_errors
+from penstock.deploy.session.py4j_log import leave_out
 from penstock.errors import InvalidInput
 from penstock.flow.io import require_batch
 from penstock.flow.pruning import needed_columns
@@ -129,7 +129,7 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     if epochs is not None:
         epochs.open()
         notes += checkpoint_notes(dataflow)
-    leave_out_repeated_errors()
+    leave_out()
     job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options, epochs))
     job.begin()
     return job

@@ -24,8 +24,8 @@ TEXT_BYTES_MAX = 64 << 20  # of one JSON message; a deployment of a million task
 REPORT_BYTES_MAX = 1 << 20  # of one JSON message from a worker
 BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # Spark hands a job's ticket to its tasks in the tasks' descriptions, which go from the driver to an executor. A closure
-# would not do: it lies in a block that every process that can talk to Spark may fetch. Spark blacks out properties with
-# "secret" in their names in event logs.
+# would not do: it lies in a block that every process that can talk to Spark may fetch. In event logs Spark blacks out
+# properties with "secret" in their names, those that its configuration has as well (`Action`).
 TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
 CORES_MAX = 65_536.0

@@ -47,7 +47,12 @@ def closing_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def for_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that may stand on the JVM's command line, where other users can read them: those without secrets."""
-    return {name: value for name, value in settings.items() if not _SECRET_NAME.search(name)}
+    return {name: value for name, value in settings.items() if not names_a_secret(name)}
+
+
+def names_a_secret(words: str) -> bool:
+    """Whether words hold the name of a setting or property whose value nobody else may know."""
+    return _SECRET_NAME.search(words) is not None
 
 
 def keep_to_loopback() -> None:
