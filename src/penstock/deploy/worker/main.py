@@ -30,6 +30,7 @@ from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
 from penstock.deploy.line.network import Network
 from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
+from penstock.deploy.session.closed import EVERY_ADDRESS
 from penstock.deploy.worker.control import SCHEME, DriverLine
 from penstock.deploy.worker.keeper import Keeper
 from penstock.deploy.worker.node_tags import node_tags
@@ -57,7 +58,6 @@ NOT_TWICE = "is not started twice"  # marks the error of a task's second attempt
 LEAVE_SECONDS = 1.0  # how long a failed worker waits for Spark's next batch, after which it reads no more
 MESSAGE_CHARACTERS_MAX = 20_000
 TRACE_CHARACTERS_MAX = 200_000
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 # told apart, not bound to
 
 _inside = threading.Lock()  # held while a job runs in this process
 
