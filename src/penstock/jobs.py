@@ -82,6 +82,9 @@ class Topology(Draft):
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
         from_savepoint: str | None = None,
+        control_port: int | str | None = None,
+        data_ports: int | str | None = None,
+        tls: str | PathLike[str] | None = None,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -115,6 +118,9 @@ class Topology(Draft):
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
             from_savepoint=from_savepoint,
+            control_port=control_port,
+            data_ports=data_ports,
+            tls=tls,
         )
         return run_topology(self, spark, options)
 
@@ -147,6 +153,9 @@ class Topology(Draft):
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
         from_savepoint: str | None = None,
+        control_port: int | str | None = None,
+        data_ports: int | str | None = None,
+        tls: str | PathLike[str] | None = None,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -189,6 +198,11 @@ class Topology(Draft):
             checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
             from_savepoint: the name of a savepoint in the checkpoint folder at which the job begins, instead of at its
                 last epoch; what came behind it is forgotten, and what sinks showed of that is taken back.
+            control_port: where the driver listens for its workers: a port, or a range such as "7000-7009" of which it
+                takes the first that is free; left out, the kernel picks one.
+            data_ports: where workers listen for each other: a range with a port for each worker of a host.
+            tls: a folder, at the same path on all machines, with cert.pem, key.pem and ca.pem: what leaves a machine is
+                encrypted by TLS 1.3, and both ends must show a certificate of that authority.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -217,5 +231,8 @@ class Topology(Draft):
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
             from_savepoint=from_savepoint,
+            control_port=control_port,
+            data_ports=data_ports,
+            tls=tls,
         )
         return start_topology(self, spark, options)

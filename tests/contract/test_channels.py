@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from certificates import credentials
 from penstock.run.columns import kernels
 from penstock.run.transport.growth import GrowthLimits, Traffic
 from penstock.run.transport.links import Links, Transport, WorkerPlace
@@ -134,6 +135,8 @@ ENDS: dict[str, Ends] = {
     "memory": in_memory,
     "newcomer's socket": lambda: met(Transport("socket"), late=True),
     "newcomer's ring": lambda: met(Transport("ring", 256 * 1024, NEVER), late=True),
+    "tls": lambda: met(Transport("socket", credentials=credentials())),
+    "newcomer's tls": lambda: met(Transport("socket", credentials=credentials()), late=True),
 }
 every_transport = pytest.mark.parametrize("transport", ENDS.values(), ids=ENDS)
 

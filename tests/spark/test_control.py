@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.deploy.driver.rendezvous import ControlServer, wait_until
-from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode_deployment
+from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode, encode_deployment
 from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
 from penstock.deploy.metrics.sums import Sums
 from penstock.deploy.worker.control import METRICS_ASIDE, METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
@@ -139,6 +139,15 @@ def test_a_worker_that_comes_back_after_the_work_began_ends_the_job(server: Cont
         "process 2 of executor x died at work and Spark started it again as process 7" in server.roll.faults[0].message
     )
     assert server.roll.statuses == {}
+
+
+def test_a_worker_of_another_build_is_heard_so_that_it_can_be_named(server: ControlServer) -> None:
+    worker = open_line(("127.0.0.1", server.port), TICKET, 0, "talk", 10)
+    said = {**dataclasses.asdict(HELLO), "build": "9.9 (core x, package y)", "a_word_of_later": 1}
+    worker.send(WORDS, encode({**said, "call": "hello"}))
+    assert "key" in decode(worker.receive({WORDS: 1000})[1])
+    worker.close()
+    assert server.roll.hellos[0].build == "9.9 (core x, package y)"
 
 
 # -- what workers do ---------------------------------------------------------------------------------------------------

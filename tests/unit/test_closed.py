@@ -17,6 +17,7 @@ from penstock.deploy.session.closed import (
     for_the_command_line,
     keep_to_loopback,
     open_notes,
+    setting_notes,
 )
 from penstock.deploy.worker.main import WorkerCall
 from penstock.run.dataflow import Dataflow
@@ -67,3 +68,13 @@ def test_a_closure_carries_no_key() -> None:
         assert ticket not in closure
         assert ticket.hex().encode() not in closure
     assert not [field for field in dataclasses.fields(WorkerCall) if "bytes" in str(field.type)]
+
+
+def test_settings_that_show_more_than_they_need_are_told() -> None:
+    assert setting_notes("127.0.0.1", None, "penstock.secret") == ()
+    assert setting_notes("127.0.0.1", "(?i)secret|password", "penstock.secret") == ()
+    assert setting_notes("127.0.0.1", "(?<a[", "penstock.secret") == ()  # Java may know better
+    (everywhere,) = setting_notes("0.0.0.0", None, "penstock.secret")  # noqa: S104
+    assert "spark.driver.bindAddress is 0.0.0.0, so the job's control line listens on all addresses" in everywhere
+    (shown,) = setting_notes("10.0.0.1", "password", "penstock.secret")
+    assert "spark.redaction.regex is 'password', which does not match 'penstock.secret'" in shown

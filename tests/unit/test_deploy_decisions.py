@@ -176,10 +176,29 @@ def test_every_fault_of_a_session_is_named() -> None:
 
 def test_other_pythons_and_too_little_memory_are_named() -> None:
     crowd = [dataclasses.replace(hello, memory_mb=300.0) for hello in hellos("x", "x")]
-    found = hello_faults(crowd, "3.12.1", "26")
+    found = hello_faults(crowd, "3.12.1", "26", "")
     assert "Python is 3.12.1 on the driver but 3.11.7" in found[0]
     assert "300 MB free for 2 workers" in found[1]
-    assert hello_faults(hellos("x", "y"), "3.11.7", "26") == []
+    assert hello_faults(hellos("x", "y"), "3.11.7", "26", "") == []
+
+
+def test_a_worker_of_another_build_is_refused() -> None:
+    same, other, old = hellos("x:1", "y:2", "y:3")
+    came = [
+        dataclasses.replace(same, build="1.0 (core aa, package bb)"),
+        dataclasses.replace(other, build="1.0 (core aa, package cc)"),
+        old,
+    ]
+    assert hello_faults(came[:1], "3.11.7", "26", "1.0 (core aa, package bb)") == []
+    assert hello_faults(came, "3.11.7", "26", "1.0 (core aa, package bb)") == [
+        "penstock is 1.0 (core aa, package bb) on the driver but 1.0 (core aa, package cc) on executor y:2, "
+        "of an unknown build on executor y:3; install the same wheel on all machines"
+    ]
+
+
+def test_what_a_worker_says_of_itself_is_told() -> None:
+    found = hello_faults([dataclasses.replace(hellos("x:1")[0], unfit="no port is left")], "3.11.7", "26", "")
+    assert found == ["worker 0 on executor x:1 cannot take part: no port is left"]
 
 
 # -- binding -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from penstock.deploy.session import py4j_log
 from penstock.deploy.session.local import UNKNOWN_MODULE, find_java_home, java_version, require_master, runs_here
 from penstock.deploy.session.private_folder import LOCK, PrivateFolder, reap
-from penstock.deploy.session.py4j_log import REPEATED, leave_out_repeated_errors
+from penstock.deploy.session.py4j_log import REPEATED, leave_out
 from penstock.errors import InvalidInput
 
 
@@ -146,8 +146,8 @@ def test_what_is_no_master_is_refused_before_spark_is_asked(master: str) -> None
 
 
 def test_py4j_says_nothing_twice_and_others_say_all(caplog: pytest.LogCaptureFixture) -> None:
-    leave_out_repeated_errors()
-    leave_out_repeated_errors()
+    leave_out()
+    leave_out()
     root = logging.getLogger()
     assert sum(type(kept) is type(py4j_log._REPEATED) for kept in root.filters) == 1
     for file, message in (
@@ -159,4 +159,17 @@ def test_py4j_says_nothing_twice_and_others_say_all(caplog: pytest.LogCaptureFix
     assert [(record.module, record.msg) for record in caplog.records] == [
         ("java_gateway", "another"),
         ("mine", REPEATED),
+    ]
+
+
+@pytest.mark.parametrize("name", ["py4j.clientserver", "py4j.java_gateway"])
+def test_py4j_logs_no_command_that_carries_a_secret(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    leave_out()
+    with caplog.at_level(logging.DEBUG, name):
+        for command in ("setLocalProperty\nspenstock.secret\ns0123", "set\nsspark.authenticate.secret\ns0123", "count"):
+            logging.getLogger(name).debug(f"Command to send: {command}")
+    assert [record.getMessage() for record in caplog.records] == [
+        "A command that names a secret",
+        "A command that names a secret",
+        "Command to send: count",
     ]

@@ -106,6 +106,18 @@ FromOption = Annotated[
         help="Savepoint in --checkpoint at which the job begins; what came behind it is taken back.",
     ),
 ]
+ControlPortOption = Annotated[
+    str | None,
+    typer.Option("--control-port", metavar="PORTS", help="Where the driver listens, such as 7000 or 7000-7009."),
+]
+DataPortsOption = Annotated[
+    str | None,
+    typer.Option("--data-ports", metavar="PORTS", help="Where workers listen for each other, such as 7100-7199."),
+]
+TlsOption = Annotated[
+    Path | None,
+    typer.Option("--tls", metavar="DIR", help="Encrypt what leaves a machine; DIR has cert.pem, key.pem and ca.pem."),
+]
 JobThetaOption = Annotated[
     float | None,
     typer.Option(

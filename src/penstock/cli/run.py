@@ -21,6 +21,8 @@ from penstock.cli.options import (
     CheckpointIntervalOption,
     CheckpointOption,
     ConstraintsOption,
+    ControlPortOption,
+    DataPortsOption,
     DurationOption,
     Format,
     FormatOption,
@@ -33,6 +35,7 @@ from penstock.cli.options import (
     SeedOption,
     SetOption,
     TakeLastSlotOption,
+    TlsOption,
     WorkersOption,
     settings_of,
 )
@@ -96,6 +99,9 @@ def register(app: typer.Typer) -> None:
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
+        control_port: ControlPortOption = None,
+        data_ports: DataPortsOption = None,
+        tls: TlsOption = None,
         seed: SeedOption = 0,
         output: FormatOption = Format.table,
     ) -> None:
@@ -132,6 +138,9 @@ def register(app: typer.Typer) -> None:
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval,
             from_savepoint=savepoint,
+            control_port=control_port,
+            data_ports=data_ports,
+            tls=tls,
         )
         options.require_sound()
         if duration is not None and not 0 < duration < 1e9:

@@ -35,6 +35,7 @@ from penstock.deploy.worker.control import SCHEME
 from penstock.deploy.worker.main import WorkerCall
 from penstock.deploy.worker.reachable import remove_probes, sink_probes, source_probes, unseen_faults
 from penstock.errors import JobFailed, PenstockError, UnfitSession
+from penstock.run.build import own_build
 from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.user_errors import with_source
@@ -76,7 +77,7 @@ class Attempt:
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
         ticket = secrets.token_bytes(KEY_BYTES)
-        self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept)
+        self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
         location = f"{SCHEME}{order.host}:{self._server.port}"
         loopback = order.host == "127.0.0.1"
@@ -91,6 +92,7 @@ class Attempt:
             around.files,
             self._probes,
             order.spooled,
+            order.network,
         )
         frame = order.input()
         try:
@@ -115,7 +117,7 @@ class Attempt:
         roll = self.roll
         hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
         remove_probes(self._probes)
-        faults = hello_faults(hellos, platform.python_version(), pa.__version__)
+        faults = hello_faults(hellos, platform.python_version(), pa.__version__, own_build())
         if faults := faults + unseen_faults(self._probes, hellos):
             raise UnfitSession(faults)
         dataflow = sized(self._around.order.dataflow, len(hellos))

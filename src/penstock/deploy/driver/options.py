@@ -19,6 +19,7 @@ from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.driver.binding import Placing
 from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.preflight import WORKERS_MAX
+from penstock.deploy.line.network import Network
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_count, require_number
 from penstock.flow.constraints import require_constraints
@@ -32,6 +33,7 @@ from penstock.optimise.door import require_settings
 from penstock.optimise.fuse.contract import FuseOptions, find_method
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import RunSettings
+from penstock.run.transport.ports import PORT_MAX, Ports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,6 +73,9 @@ class JobOptions:
     checkpoint: str | PathLike[str] | None = None
     checkpoint_interval_s: float = 10.0
     from_savepoint: str | None = None
+    control_port: int | str | None = None
+    data_ports: int | str | None = None
+    tls: str | PathLike[str] | None = None
 
     def require_sound(self) -> None:
         """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
@@ -89,6 +94,7 @@ class JobOptions:
         require_kind(self.prometheus_host, str, "prometheus_host", "a host name or an address")
         require_kind(self.frames, Mapping | None, "frames", "a dict of DataFrames by the names of their sources")
         self._require_sound_checkpoint()
+        self._require_sound_network()
         if self.workers is not None:
             require_count(self.workers, 1, WORKERS_MAX, "workers")
         if self.prometheus_port is not None:
@@ -116,6 +122,27 @@ class JobOptions:
         if self.from_savepoint is not None and self.checkpoint is None:
             msg = f"from_savepoint is {self.from_savepoint!r}, and no checkpoint folder is given that it could lie in"
             raise InvalidInput(msg)
+
+    def _require_sound_network(self) -> None:
+        require_kind(self.tls, str | PathLike | None, "tls", "the path of a folder with cert.pem, key.pem and ca.pem")
+        self.network.credentials()
+        control = self.network.control
+        if self.checkpoint is not None and control is not None and control.first == control.last:
+            msg = (
+                f"control_port is {control} beside a checkpoint, and a recovery listens before its forerunner has "
+                f"left its port; give a range, such as '{control}-{min(PORT_MAX, control.first + 9)}'"
+            )
+            raise InvalidInput(msg)
+
+    @property
+    def network(self) -> Network:
+        """How the job's processes listen; InvalidInput for ports that there are not."""
+        control, data = self.control_port, self.data_ports
+        return Network(
+            None if control is None else Ports.read(control, "control_port"),
+            None if data is None else Ports.read(data, "data_ports"),
+            None if self.tls is None else os.path.abspath(os.fspath(self.tls)),
+        )
 
     @property
     def checkpoint_order(self) -> CheckpointOrder | None:
@@ -241,6 +268,7 @@ class JobOrder:
     writes: tuple[tuple[str, str], ...] = ()  # sinks and the folder of each
     epochs: DriverEpochs | None = None  # where the job keeps its epochs, opened
     spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: files with a DataFrame's rows
+    network: Network = field(default_factory=Network)
 
     def input(self) -> DataFrame | None:
         """What Spark hands to the workers, if anything."""

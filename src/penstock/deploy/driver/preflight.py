@@ -153,9 +153,12 @@ def _with_jobs(facts: Facts) -> str:
     return f" with job{'' if len(facts.jobs) == 1 else 's'} {', '.join(map(repr, facts.jobs))}"
 
 
-def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str) -> list[str]:
+def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str, build: str) -> list[str]:
     """Every reason why the workers that Spark started cannot run the job; known once they are there."""
-    faults: list[str] = []
+    faults = [f"worker {h.worker} on executor {h.address} cannot take part: {h.unfit}" for h in hellos if h.unfit]
+    if others := {h.build or "of an unknown build": h for h in hellos if h.build != build}:
+        told_there = ", ".join(f"{told} on executor {others[told].address}" for told in sorted(others))
+        faults.append(f"penstock is {build} on the driver but {told_there}; install the same wheel on all machines")
     for what, here, there in (
         ("Python", python, {h.python for h in hellos}),
         ("pyarrow", pyarrow, {h.pyarrow for h in hellos}),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from penstock.deploy.line.messages import (
     decode_rows,
     encode,
 )
+from penstock.deploy.line.network import Network
 from penstock.deploy.line.sealed import (
     END,
     KEY_BYTES,
@@ -48,6 +50,7 @@ from penstock.deploy.line.sealed import (
 from penstock.errors import InvalidInput
 from penstock.run.engine.pace import Floors
 from penstock.run.region.membership import scale_command
+from penstock.run.transport.ports import NoPortLeft
 from penstock.run.transport.socket import listen
 
 POLL_SECONDS = 5.0  # a long poll is answered at least this often
@@ -223,22 +226,29 @@ def _one_too_many(earlier: Hello, late: Hello) -> str:
 
 
 class ControlServer:
-    """Carries calls to the Roll and rows to `take`; bound to one address, at a port that the kernel picks.
+    """Carries calls to the Roll and rows to `take`; bound to one address, at a port of the network's.
 
     A worker shows the job's ticket to say hello; what it gets in return opens its other lanes and, with its orders, its
     connections to other workers. So the ticket alone, once its number has said hello, opens nothing.
     """
 
     def __init__(
-        self, host: str, ticket: bytes, workers_max: int, take: TakeBatch, kept: TakeReport | None = None
+        self,
+        host: str,
+        ticket: bytes,
+        workers_max: int,
+        take: TakeBatch,
+        kept: TakeReport | None = None,
+        network: Network = Network(),  # noqa: B008 # frozen
     ) -> None:
         """`kept` is told of parts of epochs; ValueError from it refuses the call. None: the job has no checkpoints."""
         self.roll = Roll()
         self._ticket, self._workers_max, self._take, self._kept = ticket, workers_max, take, kept
         self._secret = secrets.token_bytes(KEY_BYTES)
-        listener = listen(host)
+        credentials = network.credentials()
+        listener = _listener(host, network)
         self.port: int = listener.getsockname()[1]
-        self._door = Door(listener, self._key_of, self._serve, len(LANES) * workers_max)
+        self._door = Door(listener, self._key_of, self._serve, len(LANES) * workers_max, credentials)
 
     def end(self) -> None:
         """Release every caller and close the port; a caller that does not go does not hold us up for long."""
@@ -274,7 +284,7 @@ class ControlServer:
                 call = decode(body, REPORT_BYTES_MAX)
                 kind = str(call.pop("call"))
                 if kind == "hello" and hello is None:
-                    arrived = Hello(**{**call, "worker": claim.worker})
+                    arrived = Hello.told({**call, "worker": claim.worker})
                     answer = self._admit(arrived, line)
                     hello = arrived if "key" in answer else None
                 elif kind == "orders" and hello is not None:
@@ -340,6 +350,14 @@ class ControlServer:
             except (ValueError, TypeError, KeyError) as error:
                 self.roll.fault(Fault(worker, "worker", f"the driver could not take its rows: {error}"))
                 return
+
+
+def _listener(host: str, network: Network) -> socket.socket:
+    """The driver's, at an address and ports that its user may have given."""
+    try:
+        return listen(host, network.control)
+    except NoPortLeft as error:
+        raise InvalidInput(error.strerror or str(error)) from None
 
 
 def wait_in_steps(wait: Callable[[float], bool], seconds: float | None) -> bool:

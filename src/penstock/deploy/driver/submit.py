@@ -18,9 +18,10 @@ from penstock.deploy.driver.folders import prepare_folders
 from penstock.deploy.driver.job import Job, workers_at_work
 from penstock.deploy.driver.options import JobOptions, JobOrder
 from penstock.deploy.driver.preflight import decide_workers
-from penstock.deploy.session.closed import OPEN_NOTE, open_notes
+from penstock.deploy.line.messages import TICKET_PROPERTY
+from penstock.deploy.session.closed import OPEN_NOTE, open_notes, setting_notes
 from penstock.deploy.session.interpreter import require_interpreter
-from penstock.deploy.session.py4j_log import leave_out_repeated_errors
+from penstock.deploy.session.py4j_log import leave_out
 from penstock.errors import InvalidInput
 from penstock.flow.io import require_batch
 from penstock.flow.pruning import needed_columns
@@ -119,7 +120,9 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
         count = max(count, facts.slots - facts.busy - (0 if options.take_last_slot else 1))
     usual = TASKS_PER_WORKER if options.workers is None else tasks_per_worker(tasks, count)
     placing = options.placing(options.tasks_per_worker or usual)
-    notes += _unread(dataflow) + open_notes(is_authenticated(spark.sparkContext))
+    context = spark.sparkContext
+    notes += _unread(dataflow) + open_notes(is_authenticated(context))
+    notes += setting_notes(bind_address(context), context.getConf().get("spark.redaction.regex"), TICKET_PROPERTY)
     notes += () if isinstance(topology, Dataflow) else topology.notes
     require_interpreter(spark.sparkContext)
     epochs = _epochs(dataflow, options)
@@ -129,7 +132,7 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     if epochs is not None:
         epochs.open()
         notes += checkpoint_notes(dataflow)
-    leave_out_repeated_errors()
+    leave_out()
     job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options, epochs))
     job.begin()
     return job
@@ -172,6 +175,7 @@ def _order(
         writes=tuple((name, sink.folder) for name, (sink, _) in dataflow.sinks().items() if sink.folder is not None),
         epochs=epochs,
         spooled=written,
+        network=options.network,
     )
 
 

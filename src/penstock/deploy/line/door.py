@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.deploy.line.sealed import OPENING_BYTES, Claim, Line, accept_claim, greeting, prepare, read_claim
+from penstock.run.transport.tls.credentials import Credentials
 
 STRANGERS_MAX = 128
 PROVE_SECONDS = 5.0
@@ -33,15 +35,25 @@ class _Stranger:
     """A caller that has connected and has not proved itself yet."""
 
     connection: socket.socket
-    greeted: bytes
     leaves_at: float
+    greeted: bytes = b""  # empty until TLS has been agreed on, where it is spoken
+    binding: bytes = b""
     heard: bytearray = field(default_factory=bytearray)
 
 
 class Door:
     """Listens on one address; hands each caller that has proved itself to `serve`."""
 
-    def __init__(self, listener: socket.socket, key_of: KeyOf, serve: Serve, lines_max: int) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        key_of: KeyOf,
+        serve: Serve,
+        lines_max: int,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """With credentials callers must speak TLS, all of them."""
+        self._credentials = credentials
         self._listener, self._key_of, self._serve = listener, key_of, serve
         self._lines_max = lines_max
         self._strangers: OrderedDict[int, _Stranger] = OrderedDict()  # by descriptor, oldest first
@@ -113,23 +125,28 @@ class Door:
             return
         if len(self._strangers) >= STRANGERS_MAX:
             self._drop_oldest()
-        stranger = _Stranger(connection, greeting(), time.monotonic() + PROVE_SECONDS)
         try:
             connection.setblocking(False)
             prepare(connection)
-            connection.send(stranger.greeted)  # an empty buffer takes forty bytes at once
+            if self._credentials is not None:
+                connection = self._credentials.answer(connection)
         except OSError:
             connection.close()
             return
+        stranger = _Stranger(connection, time.monotonic() + PROVE_SECONDS)
         self._strangers[connection.fileno()] = stranger
         self._selector.register(connection, selectors.EVENT_READ)
+        if self._credentials is None:
+            self._hear(stranger)
 
     def _hear(self, stranger: _Stranger) -> None:
         try:
+            if not stranger.greeted:
+                self._speak(stranger)
             data = stranger.connection.recv(OPENING_BYTES - len(stranger.heard))
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
-        except OSError:
+        except OSError:  # also where TLS fails, or finds no room for the few bytes of its handshake
             data = b""
         stranger.heard += data
         if not data:
@@ -137,8 +154,17 @@ class Door:
         elif len(stranger.heard) == OPENING_BYTES:
             self._judge(stranger)
 
+    def _speak(self, stranger: _Stranger) -> None:
+        """Our first words, behind TLS where it is spoken; an empty buffer takes them at once."""
+        if self._credentials is not None and isinstance(stranger.connection, ssl.SSLSocket):
+            stranger.connection.do_handshake()
+            stranger.binding = self._credentials.binding(stranger.connection)
+        greeted = greeting()
+        stranger.connection.send(greeted)
+        stranger.greeted = greeted
+
     def _judge(self, stranger: _Stranger) -> None:
-        claim = read_claim(stranger.greeted, bytes(stranger.heard))
+        claim = read_claim(stranger.greeted, bytes(stranger.heard), stranger.binding)
         key = None if claim is None else self._key_of(claim)
         if claim is None or key is None or len(self._lines) >= self._lines_max:
             self._drop(stranger)

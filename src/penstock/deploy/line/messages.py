@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any
 
@@ -24,13 +24,14 @@ TEXT_BYTES_MAX = 64 << 20  # of one JSON message; a deployment of a million task
 REPORT_BYTES_MAX = 1 << 20  # of one JSON message from a worker
 BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # Spark hands a job's ticket to its tasks in the tasks' descriptions, which go from the driver to an executor. A closure
-# would not do: it lies in a block that every process that can talk to Spark may fetch. Spark blacks out properties with
-# "secret" in their names in event logs.
+# would not do: it lies in a block that every process that can talk to Spark may fetch. In event logs Spark blacks out
+# properties with "secret" in their names, those that its configuration has as well (`Action`).
 TICKET_PROPERTY = "penstock.secret"
 ROWS_NAME_BYTES_MAX = 4096
 CORES_MAX = 65_536.0
 WORK_MS_MAX = 60_000.0
 TAGS_MAX = 64  # of one worker
+WORDS_CHARACTERS_MAX = 500  # of what a hello tells for people
 AMOUNTS = (("cores", CORES_MAX), ("host_cores", CORES_MAX), ("work_ms", WORK_MS_MAX), ("memory_mb", inf))
 _NAME_LENGTH = struct.Struct("<H")
 
@@ -57,11 +58,15 @@ class Hello:
     work_ms: float = 0.0  # CPU time of the test of speed (`power`); 0: not told
     tags: Sequence[str] = ()  # of the executor (`node_tags`)
     host_cores: float = 0.0  # of the machine, where `cores` may be a container's; 0: not told
+    build: str = ""  # of Penstock (`build`); empty: one that did not tell
+    unfit: str = ""  # why it cannot take part
 
     def __post_init__(self) -> None:
         """ValueError for amounts that no machine has: plans would be made of them."""
         object.__setattr__(self, "unseen", tuple(self.unseen))  # JSON has made lists of them
         object.__setattr__(self, "tags", tuple(map(str, self.tags[:TAGS_MAX])))
+        for name in ("build", "unfit"):  # shown in a message
+            object.__setattr__(self, name, str(getattr(self, name))[:WORDS_CHARACTERS_MAX])
         for name, most in AMOUNTS:
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -69,6 +74,12 @@ class Hello:
                 least = "above 0" if name == "cores" else "0 (not known) or more"
                 msg = f"{name} is {value!r}; it must be a number, {least}, and at most {most:g}"
                 raise ValueError(msg)
+
+    @classmethod
+    def told(cls, values: Mapping[str, Any]) -> Hello:
+        """From a message; what another build says beyond this one's words is left out, so that its build is heard."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
 
     @property
     def process(self) -> str:

@@ -7,8 +7,9 @@
 
 Proofs and seals are HMAC-SHA256. Each line derives its keys from both nonces, so nothing can be replayed, moved to
 another line or reordered. A body is read after its length has passed the seal and the limit of its kind
-(`test_a_body_of_300_megabytes_is_never_read`). Nothing is encrypted. Rejected: Arrow Flight, which reads a message of
-any size before it knows the caller (decision 28); and TLS with a shared key, which Python has from 3.13 on.
+(`test_a_body_of_300_megabytes_is_never_read`). Nothing is encrypted unless all of it runs
+inside TLS; then the proofs cover both certificates as well. Rejected: Arrow Flight, which reads a message of any size
+before it knows the caller (decision 28); and TLS with a shared key, which Python has from 3.13 on.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import hmac
 import ipaddress
 import secrets
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from penstock.run.transport.tls.credentials import Credentials, refusal
 
 KEY_BYTES = 32
 LANES = ("talk", "poll", "data", "pace", "keep")
@@ -72,13 +76,13 @@ def greeting() -> bytes:
     return GREETING.pack(_MAGIC, secrets.token_bytes(32))
 
 
-def read_claim(greeted: bytes, opening: bytes) -> Claim | None:
-    """The claim in an opening, not proved yet; None where the bytes hold none."""
+def read_claim(greeted: bytes, opening: bytes, binding: bytes = b"") -> Claim | None:
+    """The claim in an opening, not proved yet; None where the bytes hold none. `binding`: of the TLS around it."""
     magic, worker, lane, _ = _CLAIM.unpack_from(opening)
     name = lane.decode("ascii", "replace")
     if magic != _MAGIC or name not in LANES:
         return None
-    return Claim(worker, name, greeted + opening[: _CLAIM.size], opening[_CLAIM.size :])
+    return Claim(worker, name, greeted + opening[: _CLAIM.size] + binding, opening[_CLAIM.size :])
 
 
 def is_proved(claim: Claim, key: bytes) -> bool:
@@ -91,19 +95,32 @@ def accept_claim(claim: Claim, key: bytes) -> tuple[bytes, bytes]:
     return _proof(key, "driver", claim.said), _proof(key, "line", claim.said)
 
 
-def open_line(address: tuple[str, int], key: bytes, worker: int, lane: str, seconds: float) -> Line:
-    """A line to the driver that holds this key; LineBroken for any other process, OSError where none answers."""
-    connection = socket.create_connection(address, timeout=seconds)
+def open_line(
+    address: tuple[str, int], key: bytes, worker: int, lane: str, seconds: float, credentials: Credentials | None = None
+) -> Line:
+    """A line to the driver that holds this key; LineBroken for any other process, OSError where none answers.
+
+    With credentials it is encrypted; TlsRefused where the two ends do not accept each other's certificates.
+    """
+    connection, binding = socket.create_connection(address, timeout=seconds), b""
     try:
         prepare(connection)
+        if credentials is not None:
+            connection = secured = credentials.call(connection)
+            secured.do_handshake()
+            binding = credentials.binding(secured)
         greeted = bytes(read_exactly(connection, GREETING.size))
         claim = _CLAIM.pack(_MAGIC, worker, lane.encode(), secrets.token_bytes(32))
-        connection.sendall(claim + _proof(key, "worker", greeted + claim))
+        said = greeted + claim + binding
+        connection.sendall(claim + _proof(key, "worker", said))
         shown = bytes(read_exactly(connection, _SEAL_BYTES))
-        if not hmac.compare_digest(shown, _proof(key, "driver", greeted + claim)):
+        if not hmac.compare_digest(shown, _proof(key, "driver", said)):
             msg = f"the process at {address[0]}:{address[1]} is not this job's driver: it does not hold the job's key"
             raise LineBroken(msg)
-        return Line(connection, _proof(key, "line", greeted + claim), at_driver=False)
+        return Line(connection, _proof(key, "line", said), at_driver=False)
+    except ssl.SSLError as error:
+        connection.close()
+        raise refusal(error) from error
     except BaseException:
         connection.close()
         raise
@@ -163,7 +180,7 @@ class Line:
 
     def __init__(self, connection: socket.socket, key: bytes, *, at_driver: bool) -> None:
         self.connection, self.key = connection, key
-        self._near = _is_near(connection)
+        self._spares_rows = isinstance(connection, ssl.SSLSocket) or _is_near(connection)
         down, up = Sealer(derive(key, "down")), Sealer(derive(key, "up"))
         self._out, self._in = (down, up) if at_driver else (up, down)
 
@@ -200,16 +217,17 @@ class Line:
         return kind, body
 
     def _sealed(self, kind: int, parts: Sequence[Bytes]) -> Sequence[Bytes]:
-        """The part of a body that its seal covers: on loopback, where root alone could change them, not the rows.
+        """The part of a body that its seal covers: not rows on loopback, where root alone could change them, or in TLS.
 
         Sealing rows would take twice the time of everything else that is done with them here.
         """
-        return () if self._near and kind != WORDS else parts
+        return () if self._spares_rows and kind != WORDS else parts
 
     def break_off(self) -> None:
         """End the connection for both ends, also for threads that wait on it; call `close` afterwards."""
         try:
-            self.connection.shutdown(socket.SHUT_RDWR)
+            # Not SSLSocket's own, which first turns the connection into a plain one under the threads that use it.
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
         except OSError:  # the connection has ended already
             return
 

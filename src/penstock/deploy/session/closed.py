@@ -10,6 +10,7 @@ other masters reach other machines, where the secret must be too, so their users
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import secrets
@@ -27,6 +28,15 @@ OPEN_NOTE = (
     "the Spark session has spark.authenticate off, so any process that reaches its ports can read this job's rows and "
     "run code in its executors; set it and spark.network.crypto.enabled, or use penstock.deploy.local_session()"
 )
+EVERYWHERE_NOTE = (
+    "spark.driver.bindAddress is {bind}, so the job's control line listens on all addresses of the driver's machine; "
+    "set it to the one that executors call"
+)
+SHOWN_NOTE = (
+    "spark.redaction.regex is {regex!r}, which does not match {name!r}: Spark's event log will show this job's ticket; "
+    "add 'secret' to it"
+)
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 # told apart, not bound to
 
 
 def closing_settings(given: Mapping[str, str]) -> dict[str, str]:
@@ -47,7 +57,12 @@ def closing_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def for_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that may stand on the JVM's command line, where other users can read them: those without secrets."""
-    return {name: value for name, value in settings.items() if not _SECRET_NAME.search(name)}
+    return {name: value for name, value in settings.items() if not names_a_secret(name)}
+
+
+def names_a_secret(words: str) -> bool:
+    """Whether words hold the name of a setting or property whose value nobody else may know."""
+    return _SECRET_NAME.search(words) is not None
 
 
 def keep_to_loopback() -> None:
@@ -66,3 +81,15 @@ def reach_out() -> dict[str, str]:
 def open_notes(authenticated: bool) -> tuple[str, ...]:
     """The job's note on its session: one sentence where strangers can read its rows, else none."""
     return () if authenticated else (OPEN_NOTE,)
+
+
+def setting_notes(bind: str, regex: str | None, name: str) -> tuple[str, ...]:
+    """Notes on settings of a session that let strangers see more than they need: where it binds, what it blacks out.
+
+    `regex` is of Java; one that Python cannot read is taken at its word.
+    """
+    notes: tuple[str, ...] = (EVERYWHERE_NOTE.format(bind=bind),) if bind in EVERY_ADDRESS else ()
+    with contextlib.suppress(re.error):
+        if regex is not None and re.search(regex, name) is None:
+            notes += (SHOWN_NOTE.format(regex=regex, name=name),)
+    return notes

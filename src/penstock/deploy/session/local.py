@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.deploy.driver.spark_words import brief
 from penstock.deploy.session.closed import closing_settings, for_the_command_line, keep_to_loopback, reach_out
 from penstock.deploy.session.private_folder import PrivateFolder
-from penstock.deploy.session.py4j_log import leave_out_repeated_errors
+from penstock.deploy.session.py4j_log import leave_out
 from penstock.errors import InvalidInput, UnfitSession
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def local_session(
     whose executors may be on other machines (spark://, yarn, k8s://) nothing points them to files of this one; Penstock
     must be installed there, and PYSPARK_PYTHON or `spark.pyspark.python` says where.
     """
-    leave_out_repeated_errors()
+    leave_out()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

@@ -1,16 +1,20 @@
-"""Py4J's own report of a lost connection is left out of the log: the error that it then raises is told by us.
+"""What is left out of Py4J's log: reports of lost connections that are raised as errors too, and secrets.
 
 Py4J writes a traceback to the root logger whenever a call finds its connection broken, and raises afterwards. So a user
 whose JVM was killed, or whose session stopped while a thread still asked it something, read a traceback of Py4J's
 besides the one line that says what happened (`test_a_killed_jvm_is_named_and_no_worker_is_blamed`). Other records of
-Py4J and of everybody else pass (`test_py4j_says_nothing_twice_and_others_say_all`).
+Py4J and of everybody else pass (`test_py4j_says_nothing_twice_and_others_say_all`). At DEBUG it logs each command to
+the JVM, those with a job's ticket and a session's secret too (`test_py4j_logs_no_command_that_carries_a_secret`).
 """
 
 from __future__ import annotations
 
 import logging
 
+from penstock.deploy.session.closed import names_a_secret
+
 REPEATED = "Exception while sending command."
+COMMANDS = ("py4j.clientserver", "py4j.java_gateway")  # the loggers that are told of them
 
 
 class _Repeated(logging.Filter):
@@ -20,9 +24,20 @@ class _Repeated(logging.Filter):
         return record.module != "java_gateway" or record.msg != REPEATED
 
 
-_REPEATED = _Repeated()
+class _Secret(logging.Filter):
+    """Keeps the words of commands that name a secret to itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if names_a_secret(record.getMessage()):
+            record.msg, record.args = "A command that names a secret", ()
+        return True
 
 
-def leave_out_repeated_errors() -> None:
-    """Add the filter to the root logger, once: logging adds a filter that is there already no second time."""
+_REPEATED, _SECRET = _Repeated(), _Secret()
+
+
+def leave_out() -> None:
+    """Add the filters, once: logging adds a filter that is there already no second time."""
     logging.getLogger().addFilter(_REPEATED)
+    for name in COMMANDS:
+        logging.getLogger(name).addFilter(_SECRET)

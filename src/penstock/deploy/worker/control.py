@@ -37,6 +37,7 @@ from penstock.deploy.line.sealed import END, METRICS, RESULTS, WORDS, Line, Line
 from penstock.run.engine.meters import joined
 from penstock.run.engine.worker import Cancelled, Deployment
 from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.tls.credentials import Credentials, TlsRefused
 
 SCHEME = "tcp://"
 QUEUE_BATCHES = 32
@@ -56,7 +57,8 @@ class DriverGone(PeerGone):
 class DriverLine:
     """One worker's connection to its driver; implements `penstock.run.engine.control.Control`."""
 
-    def __init__(self, location: str, ticket: bytes, worker: int) -> None:
+    def __init__(self, location: str, ticket: bytes, worker: int, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
         self._key, self._worker = ticket, worker  # after hello, the key is this worker's own
         host, _, port = location.removeprefix(SCHEME).rpartition(":")
         self._address = host.strip("[]"), int(port)
@@ -293,10 +295,15 @@ class DriverLine:
             if self._cancelled:
                 break
             try:
-                self._lines[lane] = open_line(self._address, self._key, self._worker, lane, CALL_SECONDS)
+                self._lines[lane] = open_line(
+                    self._address, self._key, self._worker, lane, CALL_SECONDS, self._credentials
+                )
             except (LineBroken, ConnectionResetError, BrokenPipeError) as error:
                 why = error
                 time.sleep(OPENING_PAUSE_SECONDS)
+            except TlsRefused as error:
+                why = error
+                break
             else:
                 return self._unless_closed(self._lines[lane])
         msg = f"the driver at {self._address[0]}:{self._address[1]} did not let worker {self._worker} in: {why}"

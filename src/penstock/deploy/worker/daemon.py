@@ -26,6 +26,7 @@ import pyspark.worker
 
 import penstock.deploy.worker.main
 import penstock.run.columns.kernels  # noqa: F401
+from penstock.run.build import own_build
 
 
 def forget_finders_in_archives() -> None:
@@ -41,6 +42,7 @@ def forget_finders_in_archives() -> None:
 
 
 if __name__ == "__main__":
+    own_build()
     forget_finders_in_archives()
     gc.collect()
     gc.freeze()

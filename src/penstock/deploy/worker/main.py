@@ -27,8 +27,10 @@ import pyarrow as pa
 
 from penstock.checkpoint.store import Store
 from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
+from penstock.deploy.line.network import Network
 from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
+from penstock.deploy.session.closed import EVERY_ADDRESS
 from penstock.deploy.worker.control import SCHEME, DriverLine
 from penstock.deploy.worker.keeper import Keeper
 from penstock.deploy.worker.node_tags import node_tags
@@ -36,6 +38,7 @@ from penstock.deploy.worker.pulled import InputLost, PulledInput
 from penstock.deploy.worker.reachable import Probe, unseen
 from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
+from penstock.run.build import own_build
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, Interrupted
 from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
@@ -43,7 +46,9 @@ from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS
 from penstock.run.operators.sources.spooled import SETTING_SPOOLED
 from penstock.run.transport.host import boot_id, namespaces
+from penstock.run.transport.ports import NoPortLeft
 from penstock.run.transport.socket import listen
+from penstock.run.transport.tls.credentials import Credentials
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -74,6 +79,7 @@ class WorkerCall:
     results: ResultFolder = field(default_factory=lambda: ResultFolder("", {}))
     probes: tuple[Probe, ...] = ()  # files that the worker must see
     spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
+    network: Network = field(default_factory=Network)
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.mapPartitions`: a worker whose sources read for themselves, or that has no part of a DataFrame."""
@@ -121,22 +127,32 @@ def _first_attempt() -> TaskContext:
 
 
 def _serve(call: WorkerCall, me: int, ticket: bytes, attempt: int, pulled: PulledInput | None) -> str:
-    line = DriverLine(call.location, ticket, me)
+    credentials = call.network.credentials()
+    line = DriverLine(call.location, ticket, me, credentials)
     listener = None
     try:
-        listener = listen("127.0.0.1" if call.loopback else own_address(call.location))
-        deployment = line.hello(_hello(call, me, listener, attempt))
-        if deployment is None:
+        listener, unfit = _listener(call)
+        deployment = line.hello(_hello(call, me, listener, attempt, unfit))
+        if deployment is None or unfit:
             status = "cancelled"
         else:
             line.start()
-            status = _work(call, me, deployment, line, listener, pulled)
+            status = _work(call, me, deployment, line, listener, pulled, credentials)
         line.done(status)
         return status
     finally:
         if listener is not None:
             listener.close()
         line.close()
+
+
+def _listener(call: WorkerCall) -> tuple[socket.socket, str]:
+    """Where the other workers call this one, and why they cannot, if so: then it listens for the hello's sake alone."""
+    host = "127.0.0.1" if call.loopback else own_address(call.location)
+    try:
+        return listen(host, call.network.data), ""
+    except NoPortLeft as error:
+        return listen(host), error.strerror or str(error)
 
 
 def _work(
@@ -146,6 +162,7 @@ def _work(
     line: DriverLine,
     listener: socket.socket,
     pulled: PulledInput | None,
+    credentials: Credentials | None,
 ) -> str:
     files = ResultFiles(call.results, me)
 
@@ -160,7 +177,8 @@ def _work(
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_SPOOLED: call.spooled}
         dataflow = sized(call.dataflow, len(deployment.workers))
-        Worker(dataflow, deployment, me, line, settings, epochs=keeper).run(listener, line.data_key)
+        worker = Worker(dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials)
+        worker.run(listener, line.data_key)
         files.finish()
         line.flush()
     except Cancelled:
@@ -204,7 +222,7 @@ def _short(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS_MAX else message[:MESSAGE_CHARACTERS_MAX] + " ..."
 
 
-def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> Hello:
+def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int, unfit: str) -> Hello:
     host, port = listener.getsockname()[:2]
     return Hello(
         worker=me,
@@ -225,6 +243,8 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int) -> 
         work_ms=work_ms(),
         tags=_tags(),
         host_cores=float(os.cpu_count() or 0),
+        build=own_build(),
+        unfit=unfit,
     )
 
 
@@ -248,8 +268,11 @@ def executor_pid() -> int:
 
 
 def own_address(location: str) -> str:
-    """Where other workers reach this one: Spark's configured address, or this end of the route to the driver."""
-    if told := os.environ.get("SPARK_LOCAL_IP"):
+    """Where other workers reach this one: Spark's configured address, or this end of the route to the driver.
+
+    An address that means all of the machine's is nobody's to call, and would let callers in from every network.
+    """
+    if (told := os.environ.get("SPARK_LOCAL_IP")) and told not in EVERY_ADDRESS:
         return told
     driver = location.removeprefix(SCHEME).rpartition(":")[0].strip("[]")
     with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ LINK_COLUMNS = pa.schema(
         pa.field("interval_us", pa.int64()),
         pa.field("worker", pa.int32()),
         pa.field("peer", pa.int32()),
-        pa.field("transport", pa.string()),  # ring or socket
+        pa.field("transport", pa.string()),  # ring, socket or tls
         pa.field("frames", pa.int64()),
         pa.field("bytes", pa.int64()),  # to the peer
         pa.field("waiting_bytes", pa.int64()),

@@ -50,6 +50,7 @@ from penstock.run.region.slices import unpacked_mark
 from penstock.run.region.tasks import splitters_in
 from penstock.run.transport.links import WorkerPlace
 from penstock.run.transport.protocol import ChannelStatistics
+from penstock.run.transport.tls.credentials import Credentials
 from penstock.run.transport.wire import Frame, Kind, WireFault, unpack_batch
 
 __all__ = ["Cancelled", "Deployment", "TaskFault", "Worker"]
@@ -96,6 +97,7 @@ class Worker:
         clock: Callable[[], int] | None = None,
         work_clocks: Clocks | None = None,
         epochs: Epochs | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._deployment, self._control, self._me = deployment, control, me
         self._settings, node = deployment.settings, deployment.workers[me].node
@@ -103,7 +105,7 @@ class Worker:
         self._share = share = share_of(dataflow, deployment.worker_of, me, self._settings)
         self.machine = Machine(share.layout)
         built = BuiltTasks(dataflow, share.tasks, me, node)  # users' code: before anything has to be closed
-        self._links: WorkerLinks = links or real_links(share, me, self._settings.transport)
+        self._links: WorkerLinks = links or real_links(share, me, self._settings.transport, credentials)
         schemas = {operator.name: operator.outputs for operator in dataflow.operators}
         self._schemas = [schemas[operator_of(edge.source)][edge.output] for edge in share.edges]
         ends = [(edge.source, edge.target) for edge in share.edges]
@@ -324,9 +326,10 @@ class Worker:
             self._pace.heard(self._control.keep_pace(self._pace.floors()))
 
     def _distances(self, links: Mapping[int, tuple[str, ChannelStatistics]]) -> list[str]:
-        """How far apart the two tasks of each edge are."""
+        """How far apart the two tasks of each edge are; what TLS adds counts as a socket's."""
         peers = self._share.peer_of
-        return [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
+        found = [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
+        return ["socket" if distance == "tls" else distance for distance in found]
 
     def _report(self, now_us: int) -> None:
         self._report_at_us = now_us + int(self._settings.interval_s * 1e6)

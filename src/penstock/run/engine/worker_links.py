@@ -13,6 +13,7 @@ from penstock.run.engine.worker_share import WorkerShare
 from penstock.run.transport.links import Links, Transport, WorkerPlace
 from penstock.run.transport.protocol import ChannelStatistics
 from penstock.run.transport.segment import inbox_bytes
+from penstock.run.transport.tls.credentials import Credentials
 from penstock.run.transport.wire import Frame, Kind
 
 
@@ -53,10 +54,11 @@ class WorkerLinks(Protocol):
         """Give every connection up."""
 
 
-def real_links(share: WorkerShare, me: int, transport: str) -> Links:
+def real_links(share: WorkerShare, me: int, transport: str, credentials: Credentials | None) -> Links:
     """Rings and sockets to the workers with which this one shares edges."""
     edges = share.layout.edges
     sends_to = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].target is None}
     hears_from = {share.edges[i].number: peer for i, peer in share.peer_of.items() if edges[i].source is None}
     windows = [edges[i].window for i in share.peer_of if edges[i].source is None]
-    return Links(me, share.numbers.end, sends_to, hears_from, Transport(transport, inbox_bytes(windows)))
+    kind = Transport(transport, inbox_bytes(windows), credentials=credentials)
+    return Links(me, share.numbers.end, sends_to, hears_from, kind)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from penstock.run.transport.handshake import Handshake
 from penstock.run.transport.introduction import Introduction
 from penstock.run.transport.loop import Loop
+from penstock.run.transport.tls.credentials import Credentials
 
 HANDSHAKE_SECONDS = 30.0  # for a caller: a peer may be as slow as its machine is busy
 STRANGERS_MAX = 64  # heard at the same time, beside the expected workers
@@ -35,8 +36,10 @@ class Door:
         greet: Callable[[float], Handshake],
         admit: Admit,
         exhausted: Callable[[OSError], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self._loop, self._listener, self._greet, self._admit = loop, listener, greet, admit
+        self._credentials = credentials  # for callers that speak TLS
         self._exhausted = exhausted  # told when there is no descriptor left
         self._knocking: dict[Introduction, None] = {}  # the longest-waiting first
         self._knocks_max = STRANGERS_MAX
@@ -91,7 +94,7 @@ class Door:
         if len(self._knocking) >= self._knocks_max:
             self._turn_away(self._least())
         handshake = self._greet(time.monotonic() + HANDSHAKE_SECONDS)
-        knock = Introduction(self._loop, connection, handshake, self._known, self._failed)
+        knock = Introduction(self._loop, connection, handshake, self._known, self._failed, self._credentials)
         self._knocking[knock] = None
         knock.answer()
 

@@ -52,8 +52,12 @@ class Handshake:
         self._key = key
         self._first = first
         self._roles = ROLES if first else ROLES[::-1]  # ours, theirs
-        self._theirs = self._unread = b""
+        self._theirs = self._unread = self._binding = b""
         self._has_proved = False  # the other end
+
+    def bind(self, binding: bytes) -> None:
+        """Have the proofs cover what both ends know of the connection, as its certificates; before any is made."""
+        self._binding = binding
 
     @property
     def wanted(self) -> int:
@@ -67,6 +71,11 @@ class Handshake:
     def is_silent(self) -> bool:
         """Whether nothing has come yet."""
         return not self._theirs and not self._unread
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other end's opening has come."""
+        return bool(self._theirs)
 
     def receive(self, data: bytes) -> bytes:
         """Take at most as many bytes as are wanted; the bytes to answer. NotOurs where the other end is a stranger."""
@@ -104,4 +113,4 @@ class Handshake:
         return last_word
 
     def _proof(self, role: bytes, own: bytes, other: bytes) -> bytes:
-        return hmac.digest(self._key, role + own + other, hashlib.sha256)
+        return hmac.digest(self._key, role + own + other + self._binding, hashlib.sha256)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,6 +30,8 @@ from penstock.run.transport.protocol import ChannelStatistics, PeerGone, Port
 from penstock.run.transport.ring import RingChannel
 from penstock.run.transport.segment import listen_locally
 from penstock.run.transport.socket import SocketChannel
+from penstock.run.transport.tls.channel import TlsChannel
+from penstock.run.transport.tls.credentials import Credentials
 from penstock.run.transport.wire import Frame, Kind
 
 CONNECT_SECONDS = 30.0  # until all workers have met
@@ -48,6 +51,7 @@ class Transport:
     kind: str = "auto"
     inbox_bytes: int = 1 << 20  # to begin with
     growth: GrowthLimits = field(default_factory=GrowthLimits)
+    credentials: Credentials | None = None  # where connections between machines are encrypted
 
 
 class Links:
@@ -95,7 +99,8 @@ class Links:
     ) -> None:
         """Meet every worker that shares an edge with this one; `listen` is called when a watched descriptor says so."""
         self._machine = workers[self._me].machine
-        self._meetings = meetings = Meetings(self._loop, self._me, key, listener, self._met, self._note)
+        credentials = self._transport.credentials
+        self._meetings = meetings = Meetings(self._loop, self._me, key, listener, self._met, self._note, credentials)
         peers = sorted(self._edges_with)
         for peer in peers:
             self._begin(meetings, workers[peer], len(peers))
@@ -161,6 +166,8 @@ class Links:
             why = self.notes[-1] if self.notes else "the peer uses sockets"
             msg = f"transport 'ring' was asked for, but {why}; give transport 'auto', which uses sockets then"
             raise InvalidInput(msg)
+        elif isinstance(connection, ssl.SSLSocket):
+            self.adopt(TlsChannel(connection, peer, self._edges))
         else:
             self.adopt(SocketChannel(connection, peer, self._edges))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from penstock.run.transport.protocol import PeerGone
 from penstock.run.transport.ring import RingChannel
 from penstock.run.transport.segment import require_own_user
 from penstock.run.transport.sharing import Sharing
+from penstock.run.transport.tls.credentials import Credentials, TlsRefused
 
 CALLS_MAX = 8  # of one peer, when its connection breaks before it has proved itself
 CALL_PAUSE_SECONDS = 0.05  # before the second call, and twice as long before each one after it: a crowd has to pass
@@ -38,11 +40,20 @@ class Meetings:
     """The peers that worker `me` has not met yet, and how far each of them is."""
 
     def __init__(
-        self, loop: Loop, me: int, key: bytes, listener: socket.socket, met: Met, tell: Callable[[str], None]
+        self,
+        loop: Loop,
+        me: int,
+        key: bytes,
+        listener: socket.socket,
+        met: Met,
+        tell: Callable[[str], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self.key = key
         self._loop, self._me, self._met, self._tell = loop, me, met, tell
-        self._door = Door(loop, listener, partial(self._handshake, first=False), self._admit, self._exhausted)
+        self._credentials = credentials  # where connections between machines are encrypted
+        greet = partial(self._handshake, first=False)
+        self._door = Door(loop, listener, greet, self._admit, self._exhausted, credentials)
         self._local_door: Door | None = None
         self._inbox: Inbox | None = None
         self._places: dict[int, WorkerPlace] = {}  # of the peers that are not met yet
@@ -96,7 +107,9 @@ class Meetings:
             self._exhausted(error)
             raise
         handshake = self._handshake(deadline, first=True)
-        call = Introduction(self._loop, connection, handshake, self._reached(place), self._not_reached(place))
+        credentials = None if place.index in self._near else self._credentials
+        known, failed = self._reached(place), self._not_reached(place)
+        call = Introduction(self._loop, connection, handshake, known, failed, credentials)
         self._calls[place.index] = call
         call.call((place.host, place.port))
 
@@ -115,7 +128,7 @@ class Meetings:
     def _not_reached(self, place: WorkerPlace) -> Callable[[Introduction, OSError], None]:
         def failed(call: Introduction, error: OSError) -> None:
             self._broken[place.index] += call.has_begun
-            if call.has_begun and not isinstance(error, NotOurs) and self._broken[place.index] < CALLS_MAX:
+            if call.has_begun and not isinstance(error, NotOurs | TlsRefused) and self._broken[place.index] < CALLS_MAX:
                 del self._calls[place.index]  # it may have taken us for a stranger among many, or no worker is there
                 pause = CALL_PAUSE_SECONDS * 2 ** (self._broken[place.index] - 1)
                 self._call_again[place.index] = time.monotonic() + pause
@@ -146,6 +159,11 @@ class Meetings:
     # -- a proved peer -----------------------------------------------------------------------------------------------
 
     def _proved(self, peer: int, connection: socket.socket, handshake: Handshake) -> None:
+        if self._credentials is not None and peer not in self._near and not isinstance(connection, ssl.SSLSocket):
+            connection.close()
+            self._forget(peer)
+            msg = f"worker {peer} called without TLS, which this job has between machines"
+            raise PeerGone(msg, peer)
         if peer not in self._near or self._inbox is None:
             self._settled(peer, connection, None)
         elif not (handshake.shares_memory and handshake.peer_shares_memory):

@@ -8,6 +8,7 @@ buffer is full the rest waits there, and the time until it takes bytes again cou
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import pyarrow as pa
 from penstock import _core
 from penstock.errors import InternalError
 from penstock.run.transport.loop import Loop
+from penstock.run.transport.ports import NoPortLeft, Ports
 from penstock.run.transport.protocol import ChannelStatistics, Listener, PeerGone
 from penstock.run.transport.wire import Frame, Kind, WireFault, codec_of, cut, is_long, require_sendable
 
@@ -35,8 +37,7 @@ class SocketChannel:
     ) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            _send_at_once(connection)
-            _keep_alive(connection)
+            prepare(connection)
         self.peer = peer
         self._socket = connection
         self._core = _core.SocketChannel(connection.fileno(), edges, outbox_bytes_max)
@@ -139,6 +140,10 @@ class SocketChannel:
         """Whether something waits for the kernel to take it."""
         return self._core.wants_write
 
+    def clear(self) -> None:
+        """Give up what waits."""
+        self._core.clear()
+
     def statistics(self) -> ChannelStatistics:
         """Counters since the channel was opened."""
         return ChannelStatistics(*self._core.statistics())
@@ -161,23 +166,38 @@ class SocketChannel:
         return PeerGone(f"worker {self.peer} closed its connection" + (f": {error}" if error else ""), self.peer)
 
 
-def _send_at_once(connection: socket.socket) -> None:
-    """Let no small write wait for the answer to the one before."""
+def prepare(connection: socket.socket) -> None:
+    """Let no small write wait for the answer to the one before, and the kernel find out that a machine has vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _keep_alive(connection: socket.socket) -> None:
-    """Let the kernel find out within a minute or two that the other machine has vanished."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def listen(host: str) -> socket.socket:
-    """A listening socket on this address only, at a port that the kernel picks."""
+def listen(host: str, ports: Ports | None = None) -> socket.socket:
+    """A listening socket on this address only, at the first port that is free, or at one that the kernel picks."""
+    if ports is None:
+        return _listen_at(host, 0)
+    for port in ports.numbers:
+        try:
+            return _listen_at(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    msg = f"every port of {ports.name} {ports} is taken at {host}; give a wider range, or end what listens there"
+    raise NoPortLeft(errno.EADDRINUSE, msg)
+
+
+def _listen_at(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    listener.bind((host, 0))
-    listener.listen(BACKLOG)
+    try:
+        if port:  # connections of the job before may still be fading away there
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
     return listener
