@@ -61,7 +61,7 @@ def events_of(seeds: Sequence[int]) -> Counter[str]:
 
 
 def test_the_seeds_have_everything_that_is_to_be_survived() -> None:
-    seen = events_of(range(120))
+    seen = events_of(range(160))
     assert {"crash of a worker", "crash of the driver", "crash of everything", "crash the power is"} <= set(seen)
     assert {"restored", "reports", "hears", "snapshot", "damage", "stalls", "asks", "rename", "link", "put"} <= set(
         seen

@@ -20,6 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
+from penstock.checkpoint.files import UNFINISHED
 from penstock.checkpoint.policy import Policy
 from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, StaleAttempt, StoreUnusable
@@ -367,7 +368,8 @@ class Survival:
         """A file of the last epochs is cut or overwritten, which no savepoint needs."""
         needed = {f"/store/{part.path}" for manifest in self.reader.savepoints().values() for part in manifest.parts}
         paths = [path for folder in ("manifests", "parts") for path, _ in self.disk.files(f"/store/{folder}")]
-        if paths := [path for path in paths if path not in needed]:
+        # A name that is not there yet may be another name of a manifest, whose damage would go unnoticed here.
+        if paths := [path for path in paths if path not in needed and not path.endswith(UNFINISHED)]:
             path = self.random.choice(paths)
             data = bytearray(self.disk.at(path).data)
             at = self.random.randrange(len(data)) if data else 0
