@@ -81,6 +81,7 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        silence_s: float = 10.0,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -113,6 +114,7 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            silence_s=silence_s,
         )
         return run_topology(self, spark, options)
 
@@ -144,6 +146,7 @@ class Topology(Draft):
         prometheus_host: str = "127.0.0.1",
         checkpoint: str | PathLike[str] | None = None,
         checkpoint_interval_s: float = 10.0,
+        silence_s: float = 10.0,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -184,6 +187,9 @@ class Topology(Draft):
             checkpoint: folder (a path, or a URI such as s3://bucket/job) in which the job keeps what it needs to go on.
                 After a failure it goes on from there, and so does the next job that is started with the same folder.
             checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
+            silence_s: for how long a worker's process may say nothing, 2 to 86,400 s. A thread of its own speaks, so a
+                function of yours that takes long is no silence, unless it lets no other thread of Python run. After
+                that time the worker is replaced, or the job fails where it has no checkpoints; a note comes before.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -211,5 +217,6 @@ class Topology(Draft):
             prometheus_host=prometheus_host,
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval_s,
+            silence_s=silence_s,
         )
         return start_topology(self, spark, options)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.watch import Notes, Watchman
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
@@ -64,6 +65,7 @@ class Surroundings:
     files: ResultFolder
     take: TakeBatch
     kept: Callable[[int, Report], None]  # a worker's word that its part of an epoch is kept
+    notes: Notes  # of workers that are silent or busy
 
 
 class Attempt:
@@ -75,6 +77,7 @@ class Attempt:
         self.deployment: Deployment | None = None  # likewise
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
+        self._watchman: Watchman | None = None  # once they are at work
         ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept)
         self.roll = self._server.roll
@@ -153,6 +156,8 @@ class Attempt:
         dataflow = sized(self._around.order.dataflow, len(self.hellos))
         floors = Floors(pace_speakers(dataflow, deployment.worker_of))
         self.roll.publish(encode_deployment(deployment), floors)
+        around = self._around
+        self._watchman = Watchman(self.roll, self.hellos, deployment, around.order.silence_s, around.notes, around.job)
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
@@ -169,8 +174,11 @@ class Attempt:
 
     def hear_echoes(self) -> None:
         """Wait a moment for what others say of the same failure: a user's function that raised counts before a peer."""
-        with self.roll.changed:
-            self.roll.changed.wait_for(lambda: len(self.roll.statuses) >= len(self.roll.hellos), ECHO_SECONDS)
+        roll = self.roll
+        with roll.changed:
+            roll.changed.wait_for(
+                lambda: roll.statuses.keys() | {fault.lost for fault in roll.faults} >= roll.hellos.keys(), ECHO_SECONDS
+            )
 
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""
@@ -207,6 +215,8 @@ class Attempt:
 
     def close(self) -> None:
         """Take no more calls and no more rows."""
+        if self._watchman is not None:
+            self._watchman.end()
         self._server.end()
         remove_probes(self._probes)
 

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.silence import Beat, beat_seconds
 from penstock.deploy.line.door import Door
 from penstock.deploy.line.messages import (
     BATCH_BYTES_MAX,
@@ -50,7 +51,7 @@ from penstock.run.engine.pace import Floors
 from penstock.run.region.membership import scale_command
 from penstock.run.transport.socket import listen
 
-POLL_SECONDS = 5.0  # a long poll is answered at least this often
+POLL_SECONDS = 5.0  # a long poll for orders is answered at least this often; that for commands with each beat
 FAULTS_MAX = 1000
 COMMANDS_MAX = 10_000  # every worker is told each of them; scaling in a loop alone gives this number
 SHUTDOWN_SECONDS = 5.0
@@ -68,6 +69,7 @@ class Roll:
     hellos: dict[int, Hello] = field(default_factory=dict)
     statuses: dict[int, str] = field(default_factory=dict)  # worker -> how it ended
     faults: list[Fault] = field(default_factory=list)
+    beats: dict[int, Beat] = field(default_factory=dict)  # worker -> its last word that its process is there
     given_up: str | None = None  # why the driver itself could not go on
     _orders: dict[str, object] | None = None
     _commands: list[str] = field(default_factory=list)
@@ -107,9 +109,10 @@ class Roll:
                 return {"end": True}
             return self._orders or {"wait": True}
 
-    def commands(self, worker: int, seen: int, timeout: float) -> dict[str, object]:
-        """Commands after the first `seen`; returns early when the worker is done."""
+    def commands(self, worker: int, seen: int, timeout: float, beat: Beat | None = None) -> dict[str, object]:
+        """Commands after the first `seen`; returns early when the worker is done. To ask is a sign of life."""
         with self.changed:
+            self.beats[worker] = beat or Beat()
             self.changed.wait_for(
                 lambda: len(self._commands) > seen or worker in self.statuses or self._closed, timeout
             )
@@ -132,6 +135,13 @@ class Roll:
                 self.faults.append(fault)
             self._commands.append("cancel")
             self.changed.notify_all()
+
+    def lost(self, hello: Hello) -> None:
+        """A worker's line has ended without a goodbye: it has died, and Spark will say so later."""
+        with self.changed:
+            if self.is_here(hello) and hello.worker not in self.statuses and not self.ending:
+                gone = f"{hello.process} has closed its line to the driver without a goodbye"
+                self.fault(Fault(hello.worker, "peer", gone, lost=hello.worker))
 
     def give_up(self, reason: str) -> None:
         """The driver cannot go on, so every worker has to end."""
@@ -269,7 +279,12 @@ class ControlServer:
         """Answer one call after the other until the worker hangs up."""
         hello = None if claim.lane == "talk" else self.roll.hellos[claim.worker]
         while True:
-            _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
+            try:
+                _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
+            except OSError:
+                if hello is not None:
+                    self.roll.lost(hello)
+                raise
             try:
                 call = decode(body, REPORT_BYTES_MAX)
                 kind = str(call.pop("call"))
@@ -295,7 +310,8 @@ class ControlServer:
             raise ValueError(msg)
         match kind:
             case "commands":
-                return self.roll.commands(hello.worker, int(call["seen"]), POLL_SECONDS)
+                beat = Beat(float(call.get("busy_s", 0.0)))
+                return self.roll.commands(hello.worker, int(call["seen"]), beat_seconds(self._workers_max), beat)
             case "pace":
                 return self.roll.pace(hello.worker, call["floors"])
             case "fault":

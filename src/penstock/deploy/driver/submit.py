@@ -172,6 +172,7 @@ def _order(
         writes=tuple((name, sink.folder) for name, (sink, _) in dataflow.sinks().items() if sink.folder is not None),
         epochs=epochs,
         spooled=written,
+        silence_s=options.silence_s,
     )
 
 

@@ -160,7 +160,9 @@ def _work(
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_SPOOLED: call.spooled}
         dataflow = sized(call.dataflow, len(deployment.workers))
-        Worker(dataflow, deployment, me, line, settings, epochs=keeper).run(listener, line.data_key)
+        worker = Worker(dataflow, deployment, me, line, settings, epochs=keeper)
+        line.busy_s = worker.busy_s
+        worker.run(listener, line.data_key)
         files.finish()
         line.flush()
     except Cancelled:
