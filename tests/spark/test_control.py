@@ -301,3 +301,33 @@ def test_a_worker_whose_lane_for_pace_breaks_ends_instead_of_waiting(server: Con
     line.keep_pace({0: 2})
     assert select.select([line.fileno()], [], [], 10)[0]
     assert line.commands() == ["cancel"]
+
+
+def test_a_worker_whose_line_ends_without_a_goodbye_has_died(server: ControlServer) -> None:
+    line, other = arrived(server, HELLO), arrived(server, dataclasses.replace(HELLO, worker=1))
+    other.start()
+    line.close()  # as the kernel does for a process that is killed
+    assert select.select([other.fileno()], [], [], 10)[0]
+    assert other.commands() == ["cancel"]
+    assert [(fault.kind, fault.lost) for fault in server.roll.faults] == [("peer", 0)]
+    other.close()
+
+
+def test_a_worker_that_has_said_goodbye_may_close_its_line(server: ControlServer) -> None:
+    line = arrived(server, HELLO)
+    line.start()
+    line.done("finished")
+    line.close()
+    server.end()  # which waits for what serves the lines
+    assert server.roll.faults == []
+
+
+def test_a_worker_speaks_again_and_again_and_says_for_how_long_its_loop_has_been_in_one_call(
+    server: ControlServer, line: DriverLine
+) -> None:
+    line.busy_s = lambda: 7.5
+    line.start()
+    assert wait_until(lambda: 0 in server.roll.beats, 10)
+    first = server.roll.beats[0]
+    assert first.busy_s == 7.5
+    assert wait_until(lambda: server.roll.beats[0] is not first, 10)

@@ -25,7 +25,7 @@ from penstock.deploy.attempt.watch import Notes, Watchman
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
-from penstock.deploy.driver.outcome import Reports, judge
+from penstock.deploy.driver.outcome import CRASHED_IN_SPARK, Reports, judge
 from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
 from penstock.deploy.driver.stage import Action
@@ -227,6 +227,12 @@ class Attempt:
         if self.roll.given_up is not None:
             return True
         return error is not None and jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(error) else 0.0) is not None
+
+    @property
+    def is_unfit(self) -> bool:
+        """Whether Python could not begin where the workers are, for a reason that is there for every attempt."""
+        said = self.action.reason
+        return said is not None and not self.roll.hellos and not any(words in said for words in CRASHED_IN_SPARK)
 
     @property
     def has_finished(self) -> bool:

@@ -105,7 +105,7 @@ class Attempts:
 
     def _failure(self, attempt: Attempt) -> PenstockError | None:
         """What an attempt that ends has failed with, where another may do better."""
-        if self.cancel_asked.is_set() or attempt.is_final:
+        if self.cancel_asked.is_set() or attempt.is_final or (attempt.is_unfit and not self.begun.is_set()):
             return None
         attempt.hear_echoes()
         return attempt.judged(cancel_asked=False)

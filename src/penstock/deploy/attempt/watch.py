@@ -52,6 +52,11 @@ class Notes:
             self._over.append(text)
         log.warning("job %r: %s", self._job, text)
 
+    def drop(self, worker: int, about: str) -> None:
+        """It is told elsewhere."""
+        with self._lock:
+            self._now.pop((worker, about), None)
+
     def end(self) -> None:
         """The attempt is over: what there was goes to what has been."""
         with self._lock:
@@ -99,15 +104,16 @@ class Watchman:
                 self._notes.put(worker, "busy", f"{who} has been in one call since {since}: {what}")
             case "free":
                 self._notes.over(worker, "busy", f"{who} was in one call for {change.seconds:.0f} s or more")
-            case "lost":
+            case "lost":  # what comes of that is told as the attempt's failure
+                self._notes.drop(worker, "silent")
                 self._roll.fault(self._fault(change, since))
 
     def _fault(self, change: Change, since: str) -> Fault:
         hello, place = self._hellos[change.worker], self._deployment.workers[change.worker]
         message = (
-            f"its process (pid {hello.pid}) has said nothing for {change.seconds:.1f} s, since {since}, with tasks "
-            f"{self._tasks(change.worker)}; the limit is {self._limit_s:g} s. It is stopped, cut off, or in a function "
-            "that lets no other thread of Python run; where that takes its time, raise silence_s"
+            f"its process (pid {hello.pid}), with tasks {self._tasks(change.worker)}, has said nothing since {since}, "
+            f"for {change.seconds:.1f} s; silence_s is {self._limit_s:g}. It is stopped, or a function there lets no "
+            "other thread of Python run: raise silence_s where that takes its time"
         )
         return Fault(change.worker, "worker", message, node=place.node, lost=change.worker)
 
