@@ -137,7 +137,8 @@ class Attempts:
                 if ending is not None:
                     break
                 continue
-            self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, time.monotonic() - noticed))
+            took, wanted = time.monotonic() - noticed, self._around.order.workers
+            self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, took, self.now.workers_asked, wanted))
             return True
         self._gave_up = error
         return False
