@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import select
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,14 @@ from penstock.deploy.driver.rendezvous import ControlServer, wait_until
 from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode_deployment
 from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
 from penstock.deploy.metrics.sums import Sums
-from penstock.deploy.worker.control import METRICS_ASIDE, METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
+from penstock.deploy.worker.control import (
+    CUT_OFF_SECONDS,
+    METRICS_ASIDE,
+    METRICS_ROOM,
+    QUEUE_BATCHES,
+    DriverGone,
+    DriverLine,
+)
 from penstock.run.engine.meters import TABLES, Meters, TaskTime
 from penstock.run.engine.worker import Cancelled, Deployment
 from penstock.run.transport.links import WorkerPlace
@@ -331,3 +339,14 @@ def test_a_worker_speaks_again_and_again_and_says_for_how_long_its_loop_has_been
     first = server.roll.beats[0]
     assert first.busy_s == 7.5
     assert wait_until(lambda: server.roll.beats[0] is not first, 10)
+
+
+def test_commands_come_over_a_lane_that_ends_where_the_driver_is_out_of_reach(line: DriverLine) -> None:
+    line.start()
+    assert wait_until(lambda: "poll" in line._lines, 10)
+
+    def limit_ms() -> int:
+        return line._lines["poll"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    assert wait_until(lambda: limit_ms() == CUT_OFF_SECONDS * 1000, 10)
+    assert line._lines["talk"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0

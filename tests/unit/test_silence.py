@@ -96,6 +96,15 @@ def test_a_worker_in_a_long_call_is_named_and_not_lost() -> None:
     assert clock.look((0, 1)) == []
 
 
+def test_calls_that_are_usual_are_told_once() -> None:
+    clock = Clock()
+    clock.there = [0]
+    for times in range(10):
+        told = [change.kind for seconds in range(30) for change in clock.look((0,), busy_s=seconds)]
+        assert told == {0: ["busy"], 1: ["free"]}.get(times, [])
+    assert [change.kind for change in clock.look((0,), busy_s=58.0)] == ["busy"]
+
+
 def test_thousands_of_workers_speak_less_often_and_are_given_more_time() -> None:
     assert beat_seconds(1) == beat_seconds(100) == BEAT_SECONDS
     for fewer, more in pairwise((200, 1000, 4096)):

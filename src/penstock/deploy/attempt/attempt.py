@@ -49,7 +49,7 @@ OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spar
 KILL_SECONDS = 30.0
 LEAVE_SECONDS = 2.0
 SLOTS_SECONDS = 0.1  # how often an attempt that goes on looks whether its slots are still there
-ECHO_SECONDS = 0.05  # how long after the first fault others are waited for, which may say more
+ECHO_SECONDS = 1.0  # how long a worker that peers have lost may take to say what it failed with
 JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
 
 Bind = Callable[[Dataflow, Sequence[Hello]], Bound]
@@ -173,12 +173,9 @@ class Attempt:
         self._await_survivors()
 
     def hear_echoes(self) -> None:
-        """Wait a moment for what others say of the same failure: a user's function that raised counts before a peer."""
-        roll = self.roll
-        with roll.changed:
-            roll.changed.wait_for(
-                lambda: roll.statuses.keys() | {fault.lost for fault in roll.faults} >= roll.hellos.keys(), ECHO_SECONDS
-            )
+        """Wait a moment for what else is said of the same failure: a function that raised counts before a peer."""
+        with self.roll.changed:
+            self.roll.changed.wait_for(lambda: self.roll.is_explained, ECHO_SECONDS)
 
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""

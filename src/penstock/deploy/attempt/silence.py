@@ -68,6 +68,7 @@ class Watch:
         self._silent: dict[int, float] = {}  # how long since the last beat, by worker
         self._told: dict[int, Kind] = {}  # of what a worker was told last, where that is not over
         self._busy: dict[int, float] = {}  # for how long, of those that were told to be
+        self._usual: dict[int, float] = {}  # longest call that has ended, of those that were told
 
     def look(self, now_s: float, beats: Mapping[int, Beat], there: Collection[int]) -> list[Change]:
         """What has changed since the last look, of the workers that have not said goodbye."""
@@ -96,8 +97,9 @@ class Watch:
         before = self._busy.get(worker)
         if before is not None and busy_s < before:
             del self._busy[worker]
+            self._usual[worker] = before
             return [Change("free", worker, before)]
-        if busy_s < BUSY_SECONDS:
+        if busy_s < max(BUSY_SECONDS, 2 * self._usual.get(worker, 0.0)):  # what is usual is not told again and again
             return []
         self._busy[worker] = busy_s
         return [Change("busy", worker, busy_s)] if before is None else []

@@ -56,6 +56,7 @@ FAULTS_MAX = 1000
 COMMANDS_MAX = 10_000  # every worker is told each of them; scaling in a loop alone gives this number
 SHUTDOWN_SECONDS = 5.0
 STEP_SECONDS = 0.5  # how late an interrupt can be seen
+LIVE_LANES = ("talk", "poll")  # open for as long as the worker is there; of the others it tells itself
 MESSAGE_SECONDS = 120.0  # from a message's first byte to its last: a worker may be stopped for a while
 
 TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
@@ -70,6 +71,7 @@ class Roll:
     statuses: dict[int, str] = field(default_factory=dict)  # worker -> how it ended
     faults: list[Fault] = field(default_factory=list)
     beats: dict[int, Beat] = field(default_factory=dict)  # worker -> its last word that its process is there
+    gone: set[int] = field(default_factory=set)  # workers whose line has ended without a goodbye
     given_up: str | None = None  # why the driver itself could not go on
     _orders: dict[str, object] | None = None
     _commands: list[str] = field(default_factory=list)
@@ -139,7 +141,11 @@ class Roll:
     def lost(self, hello: Hello) -> None:
         """A worker's line has ended without a goodbye: it has died, and Spark will say so later."""
         with self.changed:
-            if self.is_here(hello) and hello.worker not in self.statuses and not self.ending:
+            if not self.is_here(hello) or hello.worker in self.statuses or self._closed:
+                return
+            self.gone.add(hello.worker)
+            self.changed.notify_all()
+            if not self.ending:
                 gone = f"{hello.process} has closed its line to the driver without a goodbye"
                 self.fault(Fault(hello.worker, "peer", gone, lost=hello.worker))
 
@@ -170,6 +176,15 @@ class Roll:
     def ending(self) -> bool:
         """Whether workers have been told to end at once."""
         return self._closed or "cancel" in self._commands
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is known what a failure came from: peers of a worker that fails hear of it before we do."""
+        if any(fault.kind in {"task", "worker"} for fault in self.faults):
+            return True
+        lost = {fault.lost for fault in self.faults if fault.lost is not None}
+        heard = self.statuses.keys() | self.gone
+        return heard >= self.hellos.keys() or (bool(self.faults) and heard >= lost)
 
     def _complete(self) -> bool:
         return bool(self.hellos) and len(self.hellos) == next(iter(self.hellos.values())).workers
@@ -282,7 +297,7 @@ class ControlServer:
             try:
                 _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
             except OSError:
-                if hello is not None:
+                if hello is not None and claim.lane in LIVE_LANES:
                     self.roll.lost(hello)
                 raise
             try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import threading
 import time
 from collections import deque
@@ -45,6 +46,7 @@ METRICS_ROOM = 16  # metrics are set aside rather than let results wait behind t
 METRICS_ASIDE = 256  # tables; beyond that intervals are joined
 CALL_SECONDS = 600.0  # a driver may be stopped for a while; of one that has died the kernel tells at once
 JOIN_SECONDS = 30.0
+CUT_OFF_SECONDS = 30.0  # after which a driver's machine that acknowledges nothing has vanished
 PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
 ORDERS_POLLS_MAX = 120
 OPENINGS_MAX = 40  # strangers may crowd the driver's door
@@ -234,6 +236,7 @@ class DriverLine:
         seen = 0
         while True:
             try:
+                self._expect_acknowledgement()
                 answer = self._call("poll", "commands", {"seen": seen, "busy_s": self.busy_s()})
             except OSError:
                 answer = {"commands": ["cancel"], "end": True}
@@ -244,6 +247,12 @@ class DriverLine:
                 os.eventfd_write(self._event, 1)
             if answer["end"] or self._cancelled:  # after a cancel nothing else matters, and `close` waits for this
                 return
+
+    def _expect_acknowledgement(self) -> None:
+        """Have this lane end where the driver's machine is out of reach; one that is stopped acknowledges still."""
+        if "poll" not in self._lines and hasattr(socket, "TCP_USER_TIMEOUT"):
+            option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(CUT_OFF_SECONDS * 1000))
+            self._line("poll").connection.setsockopt(*option)
 
     def _compare_pace(self) -> None:
         try:
