@@ -188,8 +188,9 @@ class Topology(Draft):
                 After a failure it goes on from there, and so does the next job that is started with the same folder.
             checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
             silence_s: for how long a worker's process may say nothing, 2 to 86,400 s. A thread of its own speaks, so a
-                function of yours that takes long is no silence, unless it lets no other thread of Python run. After
-                that time the worker is replaced, or the job fails where it has no checkpoints; a note comes before.
+                function of yours that takes long is no silence, unless it runs on another machine and lets no other
+                thread of Python run. After that time the worker is replaced, or the job fails where it has no
+                checkpoints; a note comes before.
         """
         from penstock.deploy import JobOptions, start_topology
 

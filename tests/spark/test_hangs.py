@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from footprint import Footprint
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from recovery_kit import PATIENCE_S, answer, await_epoch, await_recoveries, counts, numbers, rows_of
 
 import penstock as ps
@@ -119,3 +121,20 @@ def test_a_function_that_takes_long_is_named_and_its_worker_is_left_at_it(
     gate.touch()
     assert sorted(row.n for row in job.result.collect()) == [1, 2]
     assert (job.recoveries, job.workers[0].pid) == (0, busy)
+
+
+def test_a_function_that_lets_no_other_thread_run_is_left_at_it_where_it_can_be_seen_to_compute(
+    spark: SparkSession,
+) -> None:
+    def keep_all_to_itself(row: Row) -> tuple[int]:
+        some, began = 10_000_000, time.monotonic()
+        sum(itertools.repeat(1, some))
+        return (sum(itertools.repeat(1, round(some * 2 * SHORT_S / (time.monotonic() - began)))),)  # one long call
+
+    top = ps.Topology("computes")
+    top.source("numbers", io.generator(lambda i, n: iter([(1,)]), "n bigint")).map(keep_all_to_itself, "n bigint").sink(
+        "out", io.collect()
+    )
+    with top.start(spark, workers=1, silence_s=SHORT_S) as job:
+        assert job.result.count() == 1
+        assert not [note for note in job.notes if "silent" in note]

@@ -105,6 +105,28 @@ def test_calls_that_are_usual_are_told_once() -> None:
     assert [change.kind for change in clock.look((0,), busy_s=58.0)] == ["busy"]
 
 
+def test_a_worker_that_can_be_seen_to_compute_is_busy_and_not_silent() -> None:
+    clock = Clock()
+    clock.there = [0]
+    told = []
+    for _ in range(300):
+        clock.now_s += LOOK_SECONDS
+        told += clock.watch.look(clock.now_s, clock.beats, [0], clock.watch.quiet)
+    assert [(change.kind, change.seconds) for change in told] == [("busy", pytest.approx(BUSY_SECONDS))]
+    assert [change.kind for change in clock.look((0,))] == ["free"]
+
+
+def test_a_worker_that_stops_computing_is_silent_from_then_on() -> None:
+    clock = Clock()
+    clock.there = [0]
+    for _ in range(20):
+        clock.now_s += LOOK_SECONDS
+        assert clock.watch.look(clock.now_s, clock.beats, [0], clock.watch.quiet) == []
+    told = clock.looks(LIMIT_S + 1, ())
+    assert [change.kind for change in told] == ["silent", "lost"]
+    assert told[1].seconds == pytest.approx(LIMIT_S, abs=2 * LOOK_SECONDS)
+
+
 def test_thousands_of_workers_speak_less_often_and_are_given_more_time() -> None:
     assert beat_seconds(1) == beat_seconds(100) == BEAT_SECONDS
     for fewer, more in pairwise((200, 1000, 4096)):

@@ -3,7 +3,8 @@
 A worker's process speaks several times a second over its control line, from a thread of its own (a *beat*), whatever
 its loop is at. So a process that is stopped, frozen or cut off says nothing, and a process whose loop is in a function
 of the user's goes on speaking and says for how long. The first is lost when a limit is over, the second is only named:
-no clock can tell a long computation from one without an end.
+no clock can tell a long computation from one without an end. A function that lets no other thread of Python run says
+nothing either; where its process can be seen to compute, it counts as busy.
 
 Silence is counted from look to look, and a look that comes late counts little. So a driver that was stopped itself, or
 a whole machine, does not take its workers for lost on waking (`test_a_driver_that_was_stopped_blames_nobody`).
@@ -66,20 +67,40 @@ class Watch:
         self._looked_s = now_s
         self._last: dict[int, Beat | None] = {}
         self._silent: dict[int, float] = {}  # how long since the last beat, by worker
+        self._mute: dict[int, float] = {}  # the same, whether it computes or not
         self._told: dict[int, Kind] = {}  # of what a worker was told last, where that is not over
         self._busy: dict[int, float] = {}  # for how long, of those that were told to be
         self._usual: dict[int, float] = {}  # longest call that has ended, of those that were told
 
-    def look(self, now_s: float, beats: Mapping[int, Beat], there: Collection[int]) -> list[Change]:
-        """What has changed since the last look, of the workers that have not said goodbye."""
+    @property
+    def quiet(self) -> tuple[int, ...]:
+        """Workers that had not spoken at the last look."""
+        return tuple(self._silent)
+
+    def look(
+        self, now_s: float, beats: Mapping[int, Beat], there: Collection[int], computing: Collection[int] = ()
+    ) -> list[Change]:
+        """What has changed since the last look, of the workers that have not said goodbye.
+
+        `computing` are those that have used the processor since then, as far as that can be seen from here.
+        """
         step = min(now_s - self._looked_s, LATE_SECONDS)
         self._looked_s = now_s
-        return [change for worker in there for change in self._of(worker, beats.get(worker), step)]
+        found: list[Change] = []
+        for worker in there:
+            found += self._of(worker, beats.get(worker), step, computes=worker in computing)
+        return found
 
-    def _of(self, worker: int, beat: Beat | None, step: float) -> list[Change]:
+    def _of(self, worker: int, beat: Beat | None, step: float, *, computes: bool) -> list[Change]:
         if beat is not None and beat is not self._last.get(worker):
             self._last[worker] = beat
+            self._mute.pop(worker, None)
             return self._spoke(worker) + self._busyness(worker, beat.busy_s)
+        mute = self._mute[worker] = self._mute.get(worker, 0.0) + step
+        if computes:
+            told = self._spoke(worker) + self._busyness(worker, mute)
+            self._silent[worker] = 0.0  # it is still to be looked at
+            return told
         silent = self._silent[worker] = self._silent.get(worker, 0.0) + step
         if silent >= self._limit_s and self._told.get(worker) != "lost":
             self._told[worker] = "lost"

@@ -12,12 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 
 from penstock.deploy.attempt.silence import LOOK_SECONDS, Change, Watch
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.deploy.driver.standstill import tasks_shown
 from penstock.deploy.line.messages import Fault, Hello
 from penstock.run.engine.worker import Deployment
+from penstock.run.transport.host import boot_id, namespaces
 
 log = logging.getLogger(__name__)
 NOTES_MAX = 20  # of what is over
@@ -73,6 +75,7 @@ class Watchman:
         self._roll, self._hellos, self._deployment = roll, {hello.worker: hello for hello in hellos}, deployment
         self._limit_s, self._notes = limit_s, notes
         self._watch = Watch(len(hellos), limit_s, time.monotonic())
+        self._used: dict[int, int] = {}  # processor time of the workers that were quiet at the last look
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"penstock-{job}-watch", daemon=True)
         self._thread.start()
@@ -86,9 +89,16 @@ class Watchman:
     def _run(self) -> None:
         while not self._over.wait(LOOK_SECONDS) and not self._roll.ending:
             there = [worker for worker in self._hellos if worker not in self._roll.statuses]
-            for change in self._watch.look(time.monotonic(), self._roll.beats, there):
+            computing = self._computing(self._watch.quiet)
+            for change in self._watch.look(time.monotonic(), self._roll.beats, there, computing):
                 self._tell(change)
         self._notes.end()
+
+    def _computing(self, quiet: Sequence[int]) -> list[int]:
+        """Of workers on this machine those that have used the processor since the last look; of others nobody knows."""
+        used = {w: ticks for w in quiet if (ticks := _ticks(self._hellos[w])) is not None}
+        before, self._used = self._used, used
+        return [worker for worker, ticks in used.items() if ticks > before.get(worker, ticks)]
 
     def _tell(self, change: Change) -> None:
         worker, who = change.worker, self._who(change.worker)
@@ -113,7 +123,7 @@ class Watchman:
         message = (
             f"its process (pid {hello.pid}), with tasks {self._tasks(change.worker)}, has said nothing since {since}, "
             f"for {change.seconds:.1f} s; silence_s is {self._limit_s:g}. It is stopped, or a function there lets no "
-            "other thread of Python run: raise silence_s where that takes its time"
+            "other thread of Python run and cannot be seen to compute: raise silence_s where that takes its time"
         )
         return Fault(change.worker, "worker", message, node=place.node, lost=change.worker)
 
@@ -123,6 +133,17 @@ class Watchman:
 
     def _tasks(self, worker: int) -> str:
         return tasks_shown([task for task, runs_on in self._deployment.worker_of.items() if runs_on == worker])
+
+
+def _ticks(hello: Hello) -> int | None:
+    """The processor time that a process has used, in ticks of its machine's clock; None where it is not one of ours."""
+    if (hello.boot_id, hello.ipc) != (boot_id(), namespaces()):
+        return None
+    try:
+        words = Path(f"/proc/{hello.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(words[11]) + int(words[12])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _clock(time_s: float) -> str:
