@@ -2,6 +2,7 @@
 //
 //     ring_faults points                      the names
 //     ring_faults kill POINT REPEATS SEED     the process dies at the point; `occurrence` varies
+//     ring_faults stop POINT REPEATS SEED     the process stops at the point; later it is killed, or replaced and woken
 //     ring_faults random KILLS SEED           kill -9 of producers and of consumers after a random time
 //     ring_faults threads SECONDS SEED        one process, for the thread sanitiser
 //     ring_faults fuzz ROUNDS SEED            mutated segments, for the address sanitiser
@@ -38,12 +39,14 @@ struct Ledger {
     std::atomic<uint64_t> published[4];
     std::atomic<uint64_t> delivered;
     std::atomic<uint64_t> dead_at_point;
+    std::atomic<uint64_t> stalled;
 };
 
 Ledger* ledger = nullptr;
 uint32_t my_identity = 0;
 const char* die_at = nullptr;
 uint64_t die_after = 0;
+int die_of = SIGKILL;
 
 pid_t forked(const std::function<void()>& life) {
     const pid_t child = fork();
@@ -141,6 +144,54 @@ void kill_producer(const std::string& point, uint64_t occurrence) {
     const pid_t later = forked([&] { expect(produce(segment, 3, 50), "the consumer lives"); });
     consume_until(consumer, checker, [&] { return checker.taken_from(3) == before + 50; });
     expect(status_of(later) == 0, "the later producer failed");
+}
+
+bool has_stopped(pid_t child) {
+    int status = 0;
+    return waitpid(child, &status, WUNTRACED | WNOHANG) == child && WIFSTOPPED(status);
+}
+
+// A producer stops at the point and the others run into it: the ring frees its space in order. When its worker is
+// replaced, by death or by another owner of its number, all that the others sent arrives.
+void stop_producer(const std::string& point, uint64_t occurrence, bool is_woken) {
+    constexpr uint64_t many = 500;  // far more than the ring has places for
+    constexpr int quiet_enough = 20;
+    const auto segment = Segment::create(SMALL);
+    Consumer consumer(segment);
+    Checker checker(LONGEST);
+    const pid_t victim = forked([&] {
+        die_at = point.c_str();
+        die_after = occurrence;
+        die_of = SIGSTOP;
+        try {
+            produce(segment, 1, 4'000);
+        } catch (const Refused&) {
+            std::_Exit(3);
+        }
+    });
+    bool stopped = false;
+    consume_until(consumer, checker, [&] { return stopped = stopped || has_stopped(victim); });
+    const pid_t healthy = forked([&] { expect(produce(segment, 2, many), "the consumer lives"); });
+    int quiet = 0;
+    uint64_t seen = 0;
+    consume_until(consumer, checker, [&] {
+        quiet = checker.taken_from(2) == seen && seen != 0 ? quiet + 1 : 0;
+        seen = checker.taken_from(2);
+        return seen == many || quiet == quiet_enough;
+    });
+    ledger->stalled += seen < many;
+    if (is_woken) consumer.revoke(1);
+    const uint64_t taken = checker.taken_from(1);
+    kill(victim, is_woken ? SIGCONT : SIGKILL);
+    const int status = status_of(victim);
+    expect(is_woken ? WIFEXITED(status) && WEXITSTATUS(status) == 3 : WIFSIGNALED(status), "the victim lived on at " + point);
+    consume_until(consumer, checker, [&] {
+        consumer.departed();
+        return checker.taken_from(2) == many && consumer.counts().unfinished == 0;
+    });
+    expect(status_of(healthy) == 0, "the healthy producer failed");
+    expect(is_woken ? checker.taken_from(1) == taken : checker.taken_from(1) == ledger->published[1],
+           "a record was lost, or one of a replaced producer was taken, at " + point);
 }
 
 void kill_consumer(const std::string& point, uint64_t occurrence) {
@@ -271,18 +322,33 @@ void run_random(uint64_t kills, uint64_t seed) {
                 static_cast<unsigned long long>(counts.messages), static_cast<unsigned long long>(counts.skipped));
 }
 
+uint64_t any_occurrence(const std::string& point, std::mt19937_64& random) {
+    if (point == "claimed" || point == "registered" || point == "parked") return 0;  // it comes once
+    return random() % (point == "flush_marked" ? 8 : 30);
+}
+
 void run_kills(const std::string& point, uint64_t repeats, uint64_t seed) {
     std::mt19937_64 random(seed);
     const bool of_consumer = std::find(CONSUMER_POINTS.begin(), CONSUMER_POINTS.end(), point) != CONSUMER_POINTS.end();
-    const bool once = point == "claimed" || point == "registered" || point == "parked";
     for (uint64_t i = 0; i < repeats; i++) {
         for (auto& count : ledger->published) count = 0;
-        const uint64_t occurrence = once ? 0 : random() % (point == "flush_marked" ? 8 : 30);
+        const uint64_t occurrence = any_occurrence(point, random);
         of_consumer ? kill_consumer(point, occurrence) : kill_producer(point, occurrence);
         alarm(60);
     }
     expect(ledger->dead_at_point == repeats, "only " + std::to_string(ledger->dead_at_point) + " died at the point");
     std::printf("%s: %llu deaths, none lost or torn\n", point.c_str(), static_cast<unsigned long long>(repeats));
+}
+
+void run_stops(const std::string& point, uint64_t repeats, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (uint64_t i = 0; i < repeats; i++) {
+        for (auto& count : ledger->published) count = 0;
+        stop_producer(point, any_occurrence(point, random), i % 2 != 0);
+        alarm(60);
+    }
+    std::printf("%s: %llu stops, %llu held the others up until then, none lost or torn\n", point.c_str(),
+                static_cast<unsigned long long>(repeats), static_cast<unsigned long long>(ledger->stalled));
 }
 
 }  // namespace
@@ -291,7 +357,7 @@ void ring_reached(const char* point) {
     if (ledger != nullptr && my_identity != 0 && std::strcmp(point, "published") == 0) ledger->published[my_identity]++;
     if (die_at == nullptr || std::strcmp(point, die_at) != 0 || die_after-- != 0) return;
     ledger->dead_at_point++;
-    raise(SIGKILL);
+    raise(die_of);
 }
 
 }  // namespace penstock::ring
@@ -308,6 +374,8 @@ int main(int count, char** words) {
         for (const auto& point : CONSUMER_POINTS) std::printf("%s\n", point.c_str());
     } else if (what == "kill") {
         run_kills(words[2], number(3), number(4));
+    } else if (what == "stop") {
+        run_stops(words[2], number(3), number(4));
     } else if (what == "random") {
         run_random(number(2), number(3));
     } else if (what == "threads") {
@@ -316,7 +384,7 @@ int main(int count, char** words) {
         alarm(0);
         run_fuzz(number(2), number(3));
     } else {
-        std::fprintf(stderr, "say points, kill, random, threads or fuzz\n");
+        std::fprintf(stderr, "say points, kill, stop, random, threads or fuzz\n");
         return 2;
     }
     return 0;

@@ -85,6 +85,7 @@ class Topology(Draft):
         control_port: int | str | None = None,
         data_ports: int | str | None = None,
         tls: str | PathLike[str] | None = None,
+        silence_s: float = 10.0,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -121,6 +122,7 @@ class Topology(Draft):
             control_port=control_port,
             data_ports=data_ports,
             tls=tls,
+            silence_s=silence_s,
         )
         return run_topology(self, spark, options)
 
@@ -156,6 +158,7 @@ class Topology(Draft):
         control_port: int | str | None = None,
         data_ports: int | str | None = None,
         tls: str | PathLike[str] | None = None,
+        silence_s: float = 10.0,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -203,6 +206,10 @@ class Topology(Draft):
             data_ports: where workers listen for each other: a range with a port for each worker of a host.
             tls: a folder, at the same path on all machines, with cert.pem, key.pem and ca.pem: what leaves a machine is
                 encrypted by TLS 1.3, and both ends must show a certificate of that authority.
+            silence_s: for how long a worker's process may say nothing, 2 to 86,400 s. A thread of its own speaks, so a
+                function of yours that takes long is no silence, unless it runs on another machine and lets no other
+                thread of Python run. After that time the worker is replaced, or the job fails where it has no
+                checkpoints; a note comes before.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -234,5 +241,6 @@ class Topology(Draft):
             control_port=control_port,
             data_ports=data_ports,
             tls=tls,
+            silence_s=silence_s,
         )
         return start_topology(self, spark, options)

@@ -47,6 +47,11 @@ def test_a_death_at_a_named_point_harms_nobody_else(program: Path, point: str) -
     assert "100 deaths, none lost or torn" in run(program, "kill", point, 100, 1)
 
 
+@pytest.mark.parametrize("point", ["reserved", "copying", "described"])
+def test_a_stopped_producer_holds_the_others_up_no_longer_than_until_it_is_replaced(program: Path, point: str) -> None:
+    assert "20 stops, 20 held the others up until then, none lost or torn" in run(program, "stop", point, 20, 1)
+
+
 def test_random_kills_of_either_end(program: Path) -> None:
     assert "none lost or torn" in run(program, "random", 500, 1)
 

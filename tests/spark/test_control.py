@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import select
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,14 @@ from penstock.deploy.driver.rendezvous import ControlServer, wait_until
 from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode, encode_deployment
 from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
 from penstock.deploy.metrics.sums import Sums
-from penstock.deploy.worker.control import METRICS_ASIDE, METRICS_ROOM, QUEUE_BATCHES, DriverGone, DriverLine
+from penstock.deploy.worker.control import (
+    CUT_OFF_SECONDS,
+    METRICS_ASIDE,
+    METRICS_ROOM,
+    QUEUE_BATCHES,
+    DriverGone,
+    DriverLine,
+)
 from penstock.run.engine.meters import TABLES, Meters, TaskTime
 from penstock.run.engine.worker import Cancelled, Deployment
 from penstock.run.transport.links import WorkerPlace
@@ -310,3 +318,44 @@ def test_a_worker_whose_lane_for_pace_breaks_ends_instead_of_waiting(server: Con
     line.keep_pace({0: 2})
     assert select.select([line.fileno()], [], [], 10)[0]
     assert line.commands() == ["cancel"]
+
+
+def test_a_worker_whose_line_ends_without_a_goodbye_has_died(server: ControlServer) -> None:
+    line, other = arrived(server, HELLO), arrived(server, dataclasses.replace(HELLO, worker=1))
+    other.start()
+    line.close()  # as the kernel does for a process that is killed
+    assert select.select([other.fileno()], [], [], 10)[0]
+    assert other.commands() == ["cancel"]
+    assert [(fault.kind, fault.lost) for fault in server.roll.faults] == [("peer", 0)]
+    other.close()
+
+
+def test_a_worker_that_has_said_goodbye_may_close_its_line(server: ControlServer) -> None:
+    line = arrived(server, HELLO)
+    line.start()
+    line.done("finished")
+    line.close()
+    server.end()  # which waits for what serves the lines
+    assert server.roll.faults == []
+
+
+def test_a_worker_speaks_again_and_again_and_says_for_how_long_its_loop_has_been_in_one_call(
+    server: ControlServer, line: DriverLine
+) -> None:
+    line.busy_s = lambda: 7.5
+    line.start()
+    assert wait_until(lambda: 0 in server.roll.beats, 10)
+    first = server.roll.beats[0]
+    assert first.busy_s == 7.5
+    assert wait_until(lambda: server.roll.beats[0] is not first, 10)
+
+
+def test_commands_come_over_a_lane_that_ends_where_the_driver_is_out_of_reach(line: DriverLine) -> None:
+    line.start()
+    assert wait_until(lambda: "poll" in line._lines, 10)
+
+    def limit_ms() -> int:
+        return line._lines["poll"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    assert wait_until(lambda: limit_ms() == CUT_OFF_SECONDS * 1000, 10)
+    assert line._lines["talk"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import signal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from footprint import Footprint
 from pyspark.sql import SparkSession
-from recovery_kit import KEYS, ROWS, answer, await_epoch, await_recoveries, counts, kill, numbers, rows_of
+from recovery_kit import (
+    KEYS,
+    PATIENCE_S,
+    ROWS,
+    answer,
+    await_epoch,
+    await_recoveries,
+    counts,
+    kill,
+    numbers,
+    rows_of,
+)
 
 import penstock as ps
+from penstock.checkpoint.store import Store
+from penstock.deploy.driver.facts import slots_now
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.errors import JobFailed
 from penstock.flow import io
 
 
@@ -83,3 +101,52 @@ def test_a_region_keeps_its_order_when_one_of_its_workers_is_killed(spark: Spark
     await_recoveries(job, 1)
     gate.touch()
     assert [row.n for row in job.result.collect()] == list(range(ROWS))
+
+
+def test_a_row_that_fails_again_and_again_ends_the_job_with_its_name(
+    spark: SparkSession, footprint: Footprint, tmp_path: Path
+) -> None:
+    top = ps.Topology("numbers")
+    rows = top.source("numbers", numbers(tmp_path / "gate"))
+    rows.map(lambda row: (1 // (row.n - 500),), "n bigint", name="divide").sink("out", io.collect())
+    with pytest.raises(JobFailed, match="ZeroDivisionError") as caught:
+        top.run(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    assert caught.value.operator == "divide"
+    assert any("task 'divide/0' failed 3 times in a row with the same error" in note for note in caught.value.__notes__)
+    assert "n=500" in str(caught.value)
+    footprint.assert_gone()
+
+
+def test_a_job_whose_workers_cannot_begin_is_not_tried_again(spark: SparkSession, tmp_path: Path) -> None:
+    module = tmp_path / "only_on_the_driver.py"
+    module.write_text("def same(row):\n    return (row.n,)\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        same = importlib.import_module("only_on_the_driver").same
+        top = ps.Topology("absent")
+        top.source("numbers", numbers()).map(same, "n bigint").sink("out", io.collect())
+        with pytest.raises(JobFailed, match="No module named 'only_on_the_driver' where the workers are") as caught:
+            top.run(spark, workers=1, checkpoint=tmp_path / "kept")
+    assert not getattr(caught.value, "__notes__", [])
+    assert Store(str(tmp_path / "kept")).claim("absent") == 2  # there was one attempt
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True)
+def test_a_job_that_loses_an_executor_goes_on_with_the_workers_for_which_there_is_room(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    slots = slots_now(spark)
+    job = counts(numbers(gate)).start(spark, workers=3, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    await_epoch(job, 2)
+    lost = int(job.workers[0].address.rpartition(":")[2])
+    os.kill(lost, signal.SIGKILL)
+    await_recoveries(job, 1)
+    await_epoch(job, job.epoch + 1)
+    left = {worker.address for worker in job.workers}
+    gate.touch()
+    assert rows_of(job) == answer()
+    assert not [address for address in left if address.endswith(f":{lost}")]
+    fewer = len(job.workers) < 3  # unless the executor's successor was quicker
+    assert any("of its 3 workers" in note for note in job.notes) == fewer, job.notes
+    assert wait_until(lambda: slots_now(spark) == slots, PATIENCE_S)  # for the tests that follow

@@ -80,6 +80,9 @@ def hellos(*executors: str, machines: tuple[str, ...] = ()) -> list[Hello]:
         {"interval_s": 0},  # a worker would do nothing but report
         {"interval_s": float("inf")},
         {"interval_s": "1"},
+        {"silence_s": 1.9},  # a busy machine would be taken for a stopped one
+        {"silence_s": 86_401},
+        {"silence_s": float("nan")},
     ],
 )
 def test_settings_that_would_hang_a_worker_are_refused_before_anything_starts(options: dict[str, object]) -> None:

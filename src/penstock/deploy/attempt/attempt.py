@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.watch import Notes, Watchman
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
-from penstock.deploy.driver.outcome import Reports, judge
+from penstock.deploy.driver.outcome import CRASHED_IN_SPARK, Reports, judge
 from penstock.deploy.driver.preflight import hello_faults
 from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
 from penstock.deploy.driver.stage import Action
@@ -49,7 +50,7 @@ OBEY_SECONDS = 4.0  # how long workers may take to end when told to, before Spar
 KILL_SECONDS = 30.0
 LEAVE_SECONDS = 2.0
 SLOTS_SECONDS = 0.1  # how often an attempt that goes on looks whether its slots are still there
-ECHO_SECONDS = 0.05  # how long after the first fault others are waited for, which may say more
+ECHO_SECONDS = 1.0  # how long a worker that peers have lost may take to say what it failed with
 JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
 
 Bind = Callable[[Dataflow, Sequence[Hello]], Bound]
@@ -65,6 +66,7 @@ class Surroundings:
     files: ResultFolder
     take: TakeBatch
     kept: Callable[[int, Report], None]  # a worker's word that its part of an epoch is kept
+    notes: Notes  # of workers that are silent or busy
 
 
 class Attempt:
@@ -76,6 +78,7 @@ class Attempt:
         self.deployment: Deployment | None = None  # likewise
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
+        self._watchman: Watchman | None = None  # once they are at work
         ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
@@ -155,6 +158,8 @@ class Attempt:
         dataflow = sized(self._around.order.dataflow, len(self.hellos))
         floors = Floors(pace_speakers(dataflow, deployment.worker_of))
         self.roll.publish(encode_deployment(deployment), floors)
+        around = self._around
+        self._watchman = Watchman(self.roll, self.hellos, deployment, around.order.silence_s, around.notes, around.job)
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
@@ -170,9 +175,9 @@ class Attempt:
         self._await_survivors()
 
     def hear_echoes(self) -> None:
-        """Wait a moment for what others say of the same failure: a user's function that raised counts before a peer."""
+        """Wait a moment for what else is said of the same failure: a function that raised counts before a peer."""
         with self.roll.changed:
-            self.roll.changed.wait_for(lambda: len(self.roll.statuses) >= len(self.roll.hellos), ECHO_SECONDS)
+            self.roll.changed.wait_for(lambda: self.roll.is_explained, ECHO_SECONDS)
 
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""
@@ -209,6 +214,8 @@ class Attempt:
 
     def close(self) -> None:
         """Take no more calls and no more rows."""
+        if self._watchman is not None:
+            self._watchman.end()
         self._server.end()
         remove_probes(self._probes)
 
@@ -219,6 +226,12 @@ class Attempt:
         if self.roll.given_up is not None:
             return True
         return error is not None and jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(error) else 0.0) is not None
+
+    @property
+    def is_unfit(self) -> bool:
+        """Whether Python could not begin where the workers are, for a reason that is there for every attempt."""
+        said = self.action.reason
+        return said is not None and not self.roll.hellos and not any(words in said for words in CRASHED_IN_SPARK)
 
     @property
     def has_finished(self) -> bool:

@@ -30,12 +30,19 @@ class Recovery:
     epoch: int  # from which; 0: from the beginning
     reason: str
     seconds: float  # from the failure's being noticed until the workers were at work again
+    workers: int  # that it goes on with
+    wanted: int  # that it was given at first
 
     @property
     def note(self) -> str:
         """A sentence for the job's user."""
         start = f"epoch {self.epoch}" if self.epoch else "the beginning"
-        return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}): {self.reason}"
+        fewer = (
+            ""
+            if self.workers >= self.wanted
+            else f", with {self.workers} of its {self.wanted} workers until it is started again or fails once more"
+        )
+        return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}){fewer}: {self.reason}"
 
 
 def shortly(error: PenstockError, topology: str) -> str:

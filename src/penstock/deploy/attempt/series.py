@@ -105,7 +105,7 @@ class Attempts:
 
     def _failure(self, attempt: Attempt) -> PenstockError | None:
         """What an attempt that ends has failed with, where another may do better."""
-        if self.cancel_asked.is_set() or attempt.is_final:
+        if self.cancel_asked.is_set() or attempt.is_final or (attempt.is_unfit and not self.begun.is_set()):
             return None
         attempt.hear_echoes()
         return attempt.judged(cancel_asked=False)
@@ -137,7 +137,8 @@ class Attempts:
                 if ending is not None:
                     break
                 continue
-            self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, time.monotonic() - noticed))
+            took, wanted = time.monotonic() - noticed, self._around.order.workers
+            self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, took, self.now.workers_asked, wanted))
             return True
         self._gave_up = error
         return False

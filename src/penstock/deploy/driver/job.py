@@ -27,6 +27,7 @@ from penstock.checkpoint.contract import Report
 from penstock.deploy.attempt.attempt import KILL_SECONDS, LEAVE_SECONDS, OBEY_SECONDS, Surroundings
 from penstock.deploy.attempt.epochs import SAVEPOINT_SECONDS, DriverEpochs
 from penstock.deploy.attempt.series import Attempts
+from penstock.deploy.attempt.watch import Notes
 from penstock.deploy.driver.binding import Bound, Placing, Replan, bind, replan, tasks_per_worker
 from penstock.deploy.driver.facts import slots_now
 from penstock.deploy.driver.job_view import JobView
@@ -83,7 +84,8 @@ class Job:
         self._exporter: Exporter | None = None
         self._epochs: DriverEpochs | None = order.epochs
         self._results = Results(spark, order.dataflow, {} if order.epochs is None else order.epochs.collected)
-        around = Surroundings(spark, order, self.id, self._results.files, self._take, self._kept)
+        self._watched = Notes(self.name)
+        around = Surroundings(spark, order, self.id, self._results.files, self._take, self._kept, self._watched)
         try:
             self._attempts = Attempts(around, self._epochs, self._bind, self._at_work, self._slots)
         except BaseException:  # Spark refuses the DataFrame
@@ -107,12 +109,13 @@ class Job:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know, a sentence each: about the start, and about rows that were late so far."""
+        """What a user should know, a sentence each: about the start, failures, and rows that were late so far."""
         return (
             *self._order.notes,
             *self._bound_notes,
             *(() if self._epochs is None else self._epochs.notes),
             *(recovery.note for recovery in self._attempts.recovered),
+            *self._watched.all,
             *self._log.notes,
             *time_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000),
         )

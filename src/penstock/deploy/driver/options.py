@@ -42,6 +42,7 @@ ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
 CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX = 0.02, 86_400.0
+SILENCE_S_MIN, SILENCE_S_MAX = 2.0, 86_400.0
 SCHEDULER = "best"  # where none is named
 
 
@@ -76,6 +77,7 @@ class JobOptions:
     control_port: int | str | None = None
     data_ports: int | str | None = None
     tls: str | PathLike[str] | None = None
+    silence_s: float = 10.0
 
     def require_sound(self) -> None:
         """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
@@ -85,6 +87,7 @@ class JobOptions:
             require_number(self.theta, 0.0, THETA_MAX, "theta")
         require_number(self.linger_ms, 0.0, LINGER_MS_MAX, "linger_ms")
         require_number(self.interval_s, INTERVAL_S_MIN, INTERVAL_S_MAX, "interval_s")
+        require_number(self.silence_s, SILENCE_S_MIN, SILENCE_S_MAX, "silence_s")
         require_kind(self.plan, Plan | None, "plan", "a penstock.Plan, such as penstock.read_plan('plan.json') returns")
         wanted = "a penstock.Profile, such as penstock.read_profile(...) returns"
         require_kind(self.profile, Profile | None, "profile", wanted)
@@ -269,6 +272,7 @@ class JobOrder:
     epochs: DriverEpochs | None = None  # where the job keeps its epochs, opened
     spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: files with a DataFrame's rows
     network: Network = field(default_factory=Network)
+    silence_s: float = 10.0  # for how long a worker's process may say nothing
 
     def input(self) -> DataFrame | None:
         """What Spark hands to the workers, if anything."""

@@ -66,7 +66,7 @@ def judge(reports: Reports) -> PenstockError | None:
 
 def _lost(reports: Reports) -> list[int]:
     """Workers that peers lost and that said nothing themselves; Spark may not have heard of it yet."""
-    spoke = {fault.worker for fault in reports.faults} | reports.statuses.keys()
+    spoke = {fault.worker for fault in reports.faults if fault.lost != fault.worker} | reports.statuses.keys()
     lost = [fault.lost for fault in reports.faults if fault.lost is not None]
     return [worker for worker in dict.fromkeys(lost) if worker in reports.hellos and worker not in spoke]
 

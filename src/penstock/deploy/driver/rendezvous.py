@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.silence import Beat, beat_seconds
 from penstock.deploy.line.door import Door
 from penstock.deploy.line.messages import (
     BATCH_BYTES_MAX,
@@ -53,11 +54,12 @@ from penstock.run.region.membership import scale_command
 from penstock.run.transport.ports import NoPortLeft
 from penstock.run.transport.socket import listen
 
-POLL_SECONDS = 5.0  # a long poll is answered at least this often
+POLL_SECONDS = 5.0  # a long poll for orders is answered at least this often; that for commands with each beat
 FAULTS_MAX = 1000
 COMMANDS_MAX = 10_000  # every worker is told each of them; scaling in a loop alone gives this number
 SHUTDOWN_SECONDS = 5.0
 STEP_SECONDS = 0.5  # how late an interrupt can be seen
+LIVE_LANES = ("talk", "poll")  # open for as long as the worker is there; of the others it tells itself
 MESSAGE_SECONDS = 120.0  # from a message's first byte to its last: a worker may be stopped for a while
 
 TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
@@ -71,6 +73,8 @@ class Roll:
     hellos: dict[int, Hello] = field(default_factory=dict)
     statuses: dict[int, str] = field(default_factory=dict)  # worker -> how it ended
     faults: list[Fault] = field(default_factory=list)
+    beats: dict[int, Beat] = field(default_factory=dict)  # worker -> its last word that its process is there
+    gone: set[int] = field(default_factory=set)  # workers whose line has ended without a goodbye
     given_up: str | None = None  # why the driver itself could not go on
     _orders: dict[str, object] | None = None
     _commands: list[str] = field(default_factory=list)
@@ -110,9 +114,10 @@ class Roll:
                 return {"end": True}
             return self._orders or {"wait": True}
 
-    def commands(self, worker: int, seen: int, timeout: float) -> dict[str, object]:
-        """Commands after the first `seen`; returns early when the worker is done."""
+    def commands(self, worker: int, seen: int, timeout: float, beat: Beat | None = None) -> dict[str, object]:
+        """Commands after the first `seen`; returns early when the worker is done. To ask is a sign of life."""
         with self.changed:
+            self.beats[worker] = beat or Beat()
             self.changed.wait_for(
                 lambda: len(self._commands) > seen or worker in self.statuses or self._closed, timeout
             )
@@ -135,6 +140,17 @@ class Roll:
                 self.faults.append(fault)
             self._commands.append("cancel")
             self.changed.notify_all()
+
+    def lost(self, hello: Hello) -> None:
+        """A worker's line has ended without a goodbye: it has died, and Spark will say so later."""
+        with self.changed:
+            if not self.is_here(hello) or hello.worker in self.statuses or self._closed:
+                return
+            self.gone.add(hello.worker)
+            self.changed.notify_all()
+            if not self.ending:
+                gone = f"{hello.process} has closed its line to the driver without a goodbye"
+                self.fault(Fault(hello.worker, "peer", gone, lost=hello.worker))
 
     def give_up(self, reason: str) -> None:
         """The driver cannot go on, so every worker has to end."""
@@ -163,6 +179,15 @@ class Roll:
     def ending(self) -> bool:
         """Whether workers have been told to end at once."""
         return self._closed or "cancel" in self._commands
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is known what a failure came from: peers of a worker that fails hear of it before we do."""
+        if any(fault.kind in {"task", "worker"} for fault in self.faults):
+            return True
+        lost = {fault.lost for fault in self.faults if fault.lost is not None}
+        heard = self.statuses.keys() | self.gone
+        return heard >= self.hellos.keys() or (bool(self.faults) and heard >= lost)
 
     def _complete(self) -> bool:
         return bool(self.hellos) and len(self.hellos) == next(iter(self.hellos.values())).workers
@@ -279,7 +304,12 @@ class ControlServer:
         """Answer one call after the other until the worker hangs up."""
         hello = None if claim.lane == "talk" else self.roll.hellos[claim.worker]
         while True:
-            _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
+            try:
+                _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
+            except OSError:
+                if hello is not None and claim.lane in LIVE_LANES:
+                    self.roll.lost(hello)
+                raise
             try:
                 call = decode(body, REPORT_BYTES_MAX)
                 kind = str(call.pop("call"))
@@ -305,7 +335,8 @@ class ControlServer:
             raise ValueError(msg)
         match kind:
             case "commands":
-                return self.roll.commands(hello.worker, int(call["seen"]), POLL_SECONDS)
+                beat = Beat(float(call.get("busy_s", 0.0)))
+                return self.roll.commands(hello.worker, int(call["seen"]), beat_seconds(self._workers_max), beat)
             case "pace":
                 return self.roll.pace(hello.worker, call["floors"])
             case "fault":

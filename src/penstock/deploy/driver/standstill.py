@@ -55,8 +55,8 @@ def standstill(name: str, seconds: float, standing: Sequence[Standing], interval
         one = max(silent, key=lambda worker: worker.silent_s)
         others = f" ({len(silent) - 1} more are silent too)" if len(silent) > 1 else ""
         return (
-            f"{head}: worker {one.worker} (pid {one.pid}, node {one.node!r}), which runs {_shown(one.tasks)}, has said "
-            f"nothing for {one.silent_s:.0f} s{others}; a function there may not return, and {ends}"
+            f"{head}: worker {one.worker} (pid {one.pid}, node {one.node!r}), which runs {tasks_shown(one.tasks)}, has "
+            f"said nothing for {one.silent_s:.0f} s{others}; a function there may not return, and {ends}"
         )
     waiting = {task: batches for worker in standing for task, batches in worker.queued.items() if batches}
     if waiting:
@@ -65,6 +65,7 @@ def standstill(name: str, seconds: float, standing: Sequence[Standing], interval
     return f"{head}: {len(standing)} workers still run; {ends}"
 
 
-def _shown(tasks: Sequence[str]) -> str:
+def tasks_shown(tasks: Sequence[str]) -> str:
+    """The first of some tasks, for a message."""
     more = f" and {len(tasks) - TASKS_SHOWN_MAX} more tasks" if len(tasks) > TASKS_SHOWN_MAX else ""
     return ", ".join(tasks[:TASKS_SHOWN_MAX]) + more

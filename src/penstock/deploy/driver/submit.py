@@ -176,6 +176,7 @@ def _order(
         epochs=epochs,
         spooled=written,
         network=options.network,
+        silence_s=options.silence_s,
     )
 
 

@@ -1,10 +1,11 @@
 """The worker's end of the control line.
 
 The worker's loop must not wait for commands, so threads do, each with a line of its own. One holds the long poll for
-commands and wakes the loop through an eventfd; one sends rows. Where sources keep pace with other workers, a third asks
-how far those are. Metrics that find the sender's queue full are set aside; where many wait, intervals are joined, so
-the log is coarser but every count arrives (`test_metrics_behind_many_results_are_late_but_not_lost`). Results wait for
-room, so a slow driver slows the job down. When the driver vanishes, the worker cancels itself
+commands and wakes the loop through an eventfd; it asks several times a second, which says that the process is there
+(`deploy/attempt/silence.py`). One sends rows. Where sources keep pace with other workers, a third asks how far those
+are. Metrics that find the sender's queue full are set aside; where many wait, intervals are joined, so the log is
+coarser but every count arrives (`test_metrics_behind_many_results_are_late_but_not_lost`). Results wait for room, so a
+slow driver slows the job down. When the driver vanishes, the worker cancels itself
 (`test_a_worker_cancels_itself_when_its_driver_is_gone`).
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import threading
 import time
 from collections import deque
@@ -43,7 +45,9 @@ SCHEME = "tcp://"
 QUEUE_BATCHES = 32
 METRICS_ROOM = 16  # metrics are set aside rather than let results wait behind them
 METRICS_ASIDE = 256  # tables; beyond that intervals are joined
-CALL_SECONDS = 30.0
+CALL_SECONDS = 600.0  # a driver may be stopped for a while; of one that has died the kernel tells at once
+JOIN_SECONDS = 30.0
+CUT_OFF_SECONDS = 30.0  # after which a driver's machine that acknowledges nothing has vanished
 PIECE_BYTES = 16 << 20  # results are sent in pieces of at most about this size
 ORDERS_POLLS_MAX = 120
 OPENINGS_MAX = 40  # strangers may crowd the driver's door
@@ -74,6 +78,7 @@ class DriverLine:
         self._others: Mapping[int, int] = {}
         self._pace_due = threading.Event()
         self._threads: list[threading.Thread] = []
+        self.busy_s: Callable[[], float] = lambda: 0.0  # for how long the loop has been in one call
 
     # -- before and after the run ------------------------------------------------------------------------------------
 
@@ -148,7 +153,7 @@ class DriverLine:
         for line in list(self._lines.values()):
             line.break_off()
         for thread in self._threads:
-            thread.join(CALL_SECONDS)
+            thread.join(JOIN_SECONDS)
         for line in self._lines.values():
             line.close()
         os.close(self._event)
@@ -233,7 +238,8 @@ class DriverLine:
         seen = 0
         while True:
             try:
-                answer = self._call("poll", "commands", {"seen": seen})
+                self._expect_acknowledgement()
+                answer = self._call("poll", "commands", {"seen": seen, "busy_s": self.busy_s()})
             except OSError:
                 answer = {"commands": ["cancel"], "end": True}
             if answer["commands"]:
@@ -243,6 +249,12 @@ class DriverLine:
                 os.eventfd_write(self._event, 1)
             if answer["end"] or self._cancelled:  # after a cancel nothing else matters, and `close` waits for this
                 return
+
+    def _expect_acknowledgement(self) -> None:
+        """Have this lane end where the driver's machine is out of reach; one that is stopped acknowledges still."""
+        if "poll" not in self._lines and hasattr(socket, "TCP_USER_TIMEOUT"):
+            option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(CUT_OFF_SECONDS * 1000))
+            self._line("poll").connection.setsockopt(*option)
 
     def _compare_pace(self) -> None:
         try:

@@ -178,6 +178,7 @@ def _work(
             settings |= {SETTING_SPOOLED: call.spooled}
         dataflow = sized(call.dataflow, len(deployment.workers))
         worker = Worker(dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials)
+        line.busy_s = worker.busy_s
         worker.run(listener, line.data_key)
         files.finish()
         line.flush()

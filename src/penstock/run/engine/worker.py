@@ -151,6 +151,11 @@ class Worker:
             self._snapshots.restore()
         self._report_at_us = self.meters.started_us + int(self._settings.interval_s * 1e6)
 
+    def busy_s(self) -> float:
+        """For how long the loop has been in one call, 0 while it waits; another thread asks, so it is a guess."""
+        look_at_us = self._look_at_us
+        return max(0.0, (self._now_us() - look_at_us) / 1e6) if look_at_us else 0.0
+
     def ended(self) -> None:
         """Every task has finished: hand over what no epoch has yet."""
         if self._snapshots is not None:
@@ -220,6 +225,7 @@ class Worker:
             if found is None:
                 continue
             if type(found) is Done:
+                self._look_at_us = 0  # what follows is waiting for others
                 return
             until_us: int = found.until_us  # type: ignore[union-attr,assignment] # a wait, and reports are due for ever
             self._tend_meters(self._look(max(0, until_us - clock()) / 1e6))

@@ -1,0 +1,36 @@
+"""What a job says of a recovery, and which failures another attempt may not meet again."""
+
+from __future__ import annotations
+
+from penstock.checkpoint.policy import Cause
+from penstock.deploy.attempt.recovery import REASON_CHARACTERS_MAX, Recovery, cause_of, shortly
+from penstock.deploy.line.messages import Fault
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, UnfitSession
+
+
+def test_a_note_says_from_where_after_how_long_and_why() -> None:
+    whole = Recovery(attempt=2, epoch=7, reason="worker 1 died", seconds=0.254, workers=3, wanted=3)
+    assert whole.note == "the job went on from epoch 7 after 0.25 s (attempt 2): worker 1 died"
+    fewer = Recovery(attempt=4, epoch=0, reason="an executor is gone", seconds=1.0, workers=2, wanted=3)
+    assert fewer.note == (
+        "the job went on from the beginning after 1.00 s (attempt 4), with 2 of its 3 workers until it is started "
+        "again or fails once more: an executor is gone"
+    )
+
+
+def test_a_reason_is_one_line_without_what_spark_adds() -> None:
+    error = JobFailed("topology 'words': worker 1 died. Spark says: Job aborted\nat org.apache.spark")
+    assert shortly(error, "words") == "worker 1 died"
+    assert shortly(JobFailed("x" * 1000), "words") == "x" * REASON_CHARACTERS_MAX + " ..."
+
+
+def test_a_failing_function_is_the_cause_before_the_peers_that_it_took_along() -> None:
+    faults = [Fault(0, "peer", "worker 1 has gone", lost=1), Fault(1, "task", "no number", "parse/0")]
+    failed = JobFailed("operator 'parse' failed: no number", task="parse/0")
+    assert cause_of(failed, faults) == Cause("task", "parse/0", "operator 'parse' failed: no number")
+    assert cause_of(JobFailed("worker 1 died"), faults[:1]) == Cause("worker", "", "worker 1 died")
+
+
+def test_what_another_attempt_would_meet_as_well_ends_the_job() -> None:
+    for error in (JobCancelled("cancelled"), UnfitSession(["other Python"]), InvalidInput("no such column")):
+        assert cause_of(error, []) is None
