@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.model.task_id import operator_of, tasks_of_operator
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.engine.epochs import Restored, TaskSnapshot
 from penstock_lab.simulate.network import History
 from penstock_lab.simulate.random_jobs import RandomJob, random_job
@@ -98,7 +99,7 @@ class SimulatedEpochs:
         if not count:
             return None
         found = [self._from[name] for name in tasks_of_operator(operator, count)]
-        return Restored([each.finished for each in found], [dict(each.state) for each in found])
+        return Restored([each.finished for each in found], [in_bytes(each.state) for each in found])
 
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         """On its way to the driver."""

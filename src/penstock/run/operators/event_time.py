@@ -13,11 +13,12 @@ Rejected: a separate task for watermarks. It costs a hop, and without rows of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import (
     BEFORE_TIME_US,
     END_OF_TIME_US,
@@ -25,6 +26,7 @@ from penstock.run.contract import (
     MAIN,
     Build,
     Outputs,
+    Owns,
     Polled,
     SourceTask,
     Task,
@@ -96,14 +98,19 @@ class _Timed(Task):
         """As the inner task."""
         self.inner.close()
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> Mapping[str, State]:
         """The inner task's state and the newest time."""
         return {**self.inner.take_state(), _STATE: str(self.watching.newest_us).encode()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue; the next rows send the watermark again."""
         self.watching.newest_us = int(state[_STATE])
-        self.inner.put_state({name: data for name, data in state.items() if name != _STATE})
+        self.inner.put_state(_inner(state))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """The newest time that all tasks have reached: what a task says of time binds it."""
+        self.watching.newest_us = min((int(state[_STATE]) for state in states if state), default=BEFORE_TIME_US)
+        self.inner.put_states([_inner(state) for state in states], owns)
 
 
 class EventTime(_Timed):
@@ -183,6 +190,10 @@ class SourceEventTime(EventTime, SourceTask):
         """Drain the inner source."""
         super().stop()
         self.inner.stop()
+
+
+def _inner(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if name != _STATE}
 
 
 def with_event_time(build: Build, time: TimeSpec) -> Task:

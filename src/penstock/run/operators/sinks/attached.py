@@ -14,11 +14,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.run.contract import MAIN, Build, Outputs, Polled, SourceTask, Staging, Task, TaskContext
+from penstock.run.columns.unwritten import State
+from penstock.run.contract import MAIN, Build, Outputs, Owns, Polled, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled
 from penstock.run.transport.protocol import PeerGone
+
+_SINK = "sink "  # how names of sinks' state begin
 
 
 @contextmanager
@@ -129,13 +132,24 @@ class WithSinks(Task):
                 found += sink.stage(epoch)
         return found
 
-    def take_state(self) -> dict[str, bytes]:
-        """The inner task's; sinks hold nothing but what they have written."""
-        return self.inner.take_state()
+    def take_state(self) -> Mapping[str, State]:
+        """The inner task's, and what sinks know beside what they have written."""
+        state = dict(self.inner.take_state())
+        for attached, sink in self.sinks:
+            state |= {f"{_SINK}{attached.name}/{name}": data for name, data in sink.take_state().items()}
+        return state
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """As the inner task."""
-        self.inner.put_state(state)
+        """As the inner task, and the sinks."""
+        self.inner.put_state(_inner(state))
+        for attached, sink in self.sinks:
+            sink.put_state(_of_sink(state, attached.name))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """As the inner task, and the sinks."""
+        self.inner.put_states([_inner(state) for state in states], owns)
+        for attached, sink in self.sinks:
+            sink.put_states([_of_sink(state, attached.name) for state in states], owns)
 
 
 class SourceWithSinks(WithSinks, SourceTask):
@@ -155,6 +169,15 @@ class SourceWithSinks(WithSinks, SourceTask):
         """Drain the inner source."""
         super().stop()
         self.inner.stop()
+
+
+def _inner(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if not name.startswith(_SINK)}
+
+
+def _of_sink(state: Mapping[str, bytes], sink: str) -> dict[str, bytes]:
+    start = f"{_SINK}{sink}/"
+    return {name.removeprefix(start): data for name, data in state.items() if name.startswith(start)}
 
 
 def with_sinks(build: Build, sinks: Sequence[AttachedSink]) -> Task:

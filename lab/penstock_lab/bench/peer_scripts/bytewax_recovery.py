@@ -1,0 +1,109 @@
+"""Seconds from a kill to the first new row of a Bytewax flow with recovery; prints one line of JSON.
+
+    python bytewax_recovery.py CASE FOLDER
+
+Case: `driver` (the process is killed and started again from its recovery store; Bytewax restarts processes and has no
+session that outlives them). Snapshots are taken every second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from recovery_notes import ROWS_PER_SECOND, first_after, killed, note
+
+
+def flow(path):
+    """A steady source that resumes, a keyed count, and a sink that notes the highest row."""
+    import bytewax.operators as op
+    from bytewax.dataflow import Dataflow
+    from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
+    from bytewax.outputs import DynamicSink, StatelessSinkPartition
+
+    class Part(StatefulSourcePartition):
+        def __init__(self, resumed):
+            self.sent = resumed or 0
+            self.began = time.monotonic() - self.sent / ROWS_PER_SECOND
+
+        def next_batch(self):
+            due = int((time.monotonic() - self.began) * ROWS_PER_SECOND)
+            batch = [(str(value % 1000), value) for value in range(self.sent, due)]
+            self.sent = max(self.sent, due)
+            return batch
+
+        def next_awake(self):
+            return datetime.now(timezone.utc) + timedelta(milliseconds=5)
+
+        def snapshot(self):
+            return self.sent
+
+    class Source(FixedPartitionedSource):
+        def list_parts(self):
+            return ["all"]
+
+        def build_part(self, step_id, for_part, resume_state):
+            return Part(resume_state)
+
+    class SinkPart(StatelessSinkPartition):
+        def write_batch(self, items):
+            note(path, max(value for _, (_, value) in items))
+
+    class Sink(DynamicSink):
+        def build(self, step_id, worker_index, worker_count):
+            return SinkPart()
+
+    dataflow = Dataflow("recovery")
+    stream = op.input("ticks", dataflow, Source())
+    counted = op.stateful_map("count", stream, lambda n, value: ((n or 0) + 1, ((n or 0) + 1, value)))
+    op.output("out", counted, Sink())
+    return dataflow
+
+
+def run(folder):
+    """The flow in this process, from its recovery store."""
+    from bytewax.recovery import RecoveryConfig
+    from bytewax.testing import run_main
+
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["BYTEWAX_DATAFLOW_API_CACHE_PATH"] = cache
+        kept = RecoveryConfig(str(Path(folder, "kept")))
+        run_main(flow(str(Path(folder, "notes"))), epoch_interval=timedelta(seconds=1), recovery_config=kept)
+
+
+def main(case, folder):
+    """One figure."""
+    if case == "run":
+        run(folder)
+        return
+    kept = Path(folder, "kept")
+    kept.mkdir()
+    subprocess.run([sys.executable, "-m", "bytewax.recovery", str(kept), "1"], check=True)
+    path = str(Path(folder, "notes"))
+    command = [sys.executable, __file__, "run", folder]
+    processes = [subprocess.Popen(command, start_new_session=True)]
+
+    def kill():
+        os.killpg(processes[0].pid, signal.SIGKILL)
+        processes[0].wait()
+
+    try:
+        at, highest = killed(path, kill)
+        processes.append(subprocess.Popen(command, start_new_session=True))
+        print(json.dumps({"seconds": first_after(path, at, highest) - at}))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
