@@ -55,6 +55,7 @@ class _Watching:
 
     def watermark(self, time_us: int) -> None:
         if time_us == END_OF_TIME_US:
+            self.newest_us = BEFORE_TIME_US  # a task that was restored has not told it again, and must not now
             self.out.watermark(time_us)
 
     def arrived(self, rows: int) -> None:
