@@ -62,20 +62,17 @@ KILLS = (
 def main(quick: bool = False, progress: Progress = lambda message: None) -> dict[str, list[Row]]:
     """Every section's rows; `quick` has shorter runs, less state, and no kills of whole sessions."""
     rounds = ROUNDS_QUICK if quick else ROUNDS
+    intervals, seconds = ((1.0,), 4.0) if quick else ((10.0, 1.0), 21.0)
     notes = [f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} at the beginning"]
     sections = {
-        "checkpoint_throughput": _throughput(
-            rounds, (1.0,) if quick else (10.0, 1.0), 4.0 if quick else 21.0, progress
-        ),
+        "checkpoint_throughput": _throughput(rounds, intervals, seconds, progress),
         "checkpoint_latency": _latency(rounds, 4.0 if quick else 10.0, progress),
         "checkpoint_pause": _pauses((1, 10) if quick else (1, 10, 100), progress),
         "checkpoint_restore": _restores(10 if quick else 100, progress),
         "checkpoint_recovery": _recovery(KILLS[:2] if quick else KILLS, 1 if quick else rounds, notes, progress),
     }
     if quick:
-        notes.append(
-            "left out by --quick: checkpoints every 10 s, 100 MB of state, restarts of whole sessions, Bytewax"
-        )
+        notes.append("left out by --quick: every 10 s, 100 MB of state, restarts of whole sessions, Bytewax")
     return sections | {"checkpoint_notes": [{"note": note} for note in notes]}
 
 
