@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._core import Clock
+from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.run.columns.kernels import Aggregate, Row
 from penstock.run.columns.unwritten import Sliced, in_bytes
-from penstock.run.contract import END_OF_TIME_US, LATE, LATE_RIGHT, MAIN, Task
+from penstock.run.contract import END_OF_TIME_US, LATE, LATE_RIGHT, MAIN, Polled, SourceTask, Task
 from penstock.run.dataflow import TimeSpec
 from penstock.run.engine.routing import owner
 from penstock.run.operators.event_time import with_event_time
@@ -213,6 +214,36 @@ def test_answers_are_the_same_after_any_moves(name: str, plan: list, begin: int)
         if tasks:
             several.move(tasks)
     assert several.answer() == one.answer()
+
+
+@given(
+    rows=st.integers(0, 60),
+    begin=st.integers(1, 4),
+    moves=st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.integers(1, 5)), max_size=4),
+)
+def test_a_rate_source_gives_each_value_once_whatever_its_tasks(rows: int, begin: int, moves: list) -> None:
+    """Between moves each task is polled as often as it happens to be, so some are far ahead of others."""
+    build = io.rate(1e6, rows=rows, start=datetime(2024, 1, 1, tzinfo=UTC)).build
+    now_us, out = 1_000_000, Recorder()
+
+    def polled(task: Task, now_us: int) -> Polled:
+        assert isinstance(task, SourceTask)
+        return task.poll(now_us, out)
+
+    tasks = [opened(build, rows_max=4, tasks=begin, index=i) for i in range(begin)]
+    for polls, count in moves:
+        now_us += 11
+        for task, times in zip(tasks, polls, strict=False):
+            for _ in range(times):
+                polled(task, now_us)
+        states = [in_bytes(task.take_state()) for task in tasks]
+        tasks = [opened(build, rows_max=4, tasks=count, index=i) for i in range(count)]
+        for i, task in enumerate(tasks):
+            task.put_states(states, owner(i, count))
+    for task in tasks:
+        while not (said := polled(task, now_us)).ended:
+            now_us = max(now_us, said.wait_until_us or now_us)
+    assert sorted(value for _, value in out.rows()) == list(range(rows))
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

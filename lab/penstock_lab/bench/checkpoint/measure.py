@@ -216,7 +216,8 @@ def _restores(megabytes: int, progress: Progress) -> list[Row]:
                 saved = _state(kind, megabytes, 2.0)
                 before = watched_run(saved, _alone(saved), Path(folder), 0.5)
                 epoch = len(before.epochs)
-                again = _state(kind, megabytes, 0.0, tasks)
+                Path(folder, "manifests", f"{epoch + 1:08d}.json").unlink()  # of its end
+                again = _state(kind, megabytes, 1.0, tasks)
                 plan = {task: max(0, TaskId(task).number) for task in _alone(again)}
                 after = watched_run(again, plan, Path(folder), 60.0, restore=epoch)
             rows.append(

@@ -6,16 +6,19 @@ position; what it has emitted before is skipped when it continues, which needs i
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock._core import rate_batch
 from penstock.errors import InvalidInput
-from penstock.run.contract import BATCH_BYTES_MAX, ENDED, MORE, Outputs, Polled, SourceTask, TaskContext
+from penstock.run.contract import BATCH_BYTES_MAX, ENDED, MORE, Outputs, Owns, Polled, SourceTask, TaskContext
 from penstock.run.operators.convert import conform, row_bytes, rows_to_batch
 
 PAUSE_US = 1_000  # how long a source without rows waits before it is asked again
@@ -137,6 +140,7 @@ class RateSource(SourceTask):
         self.start_us = start_us
         self.schema = schema
         self.sent = 0  # rows of this task
+        self._others = _SentByOthers([])
 
     def open(self, context: TaskContext) -> None:
         """The clock starts with the first poll."""
@@ -161,7 +165,9 @@ class RateSource(SourceTask):
         given = min(due, self._limit, self.sent + self.context.rows_max)
         if given > self.sent:
             self._polled_us = now_us
-            out.emit(self._batch(given - self.sent, began_us))
+            batch = self._batch(given - self.sent, began_us)
+            if batch.num_rows:
+                out.emit(batch)
             self.sent = given
             if given >= self._limit:
                 return ENDED
@@ -180,16 +186,47 @@ class RateSource(SourceTask):
 
     def _batch(self, rows: int, began_us: int) -> pa.RecordBatch:
         base_us = began_us if self.start_us is None else self.start_us
-        return rate_batch(self._value(), self._step, rows, base_us, self._us_per_value, self.schema)
+        batch = rate_batch(self._value(), self._step, rows, base_us, self._us_per_value, self.schema)
+        if self._value() >= self._others.end:
+            return batch
+        values = self._value() + self._step * np.arange(rows)
+        return batch.filter(pa.array(~self._others.sent(values)))
 
     def take_state(self) -> dict[str, bytes]:
         """Rows sent, and when the first was due."""
         return {
             "sent": str(self.sent).encode(),
             "began": b"" if self._began_us is None else str(self._began_us).encode(),
+            "others": json.dumps(self._others.layouts if self._value() < self._others.end else []).encode(),
         }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue on the same schedule: rows that fell due in the meantime come at once."""
         self.sent = int(state["sent"])
         self._began_us = int(state["began"]) if state["began"] else None
+        self._others = _SentByOthers(json.loads(state["others"]))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Share the values out anew, from the first that has not been sent; those behind it that have are left out."""
+        before = max((json.loads(state["others"]) for state in states), key=len)
+        counts = [int(state["sent"]) for state in states]
+        self._others = _SentByOthers([*before, counts])
+        self.sent = max(0, -(-(self._others.begin - self.context.index) // self._step))
+        self._began_us = min((int(state["began"]) for state in states if state["began"]), default=None)
+
+
+class _SentByOthers:
+    """Values that tasks of other numbers have sent: for each such layout, how many values each of its tasks sent."""
+
+    def __init__(self, layouts: list[list[int]]) -> None:
+        self.layouts = layouts
+        nexts = [[count * len(counts) + i for i, count in enumerate(counts)] for counts in layouts]
+        self.begin = min(nexts[-1]) if nexts else 0  # all before it were sent
+        self.end = max(map(max, nexts), default=0)  # none from here on was
+
+    def sent(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these have been sent."""
+        found = np.zeros(len(values), np.bool_)
+        for counts in self.layouts:
+            found |= values // len(counts) < np.array(counts)[values % len(counts)]
+        return found
