@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from penstock.errors import InvalidInput
 from penstock.model.task_id import TaskId, operator_of
 from penstock.run.columns.unwritten import Sliced, State, in_bytes
 from penstock.run.contract import BEFORE_TIME_US, Staging
@@ -147,6 +148,7 @@ class Snapshots:
             going_on = [s for s, finished in zip(restored.states, restored.finished, strict=True) if not finished]
             if not going_on:
                 return _Continued(True, {}, NOTHING_TOLD)
+            _require_whole_keys(spec, users)
             self._runner.put_back(t, users, owner(number, spec.tasks))
             engines = [json.loads(bytes(state[ENGINE])) for state in going_on]
             least = {name: min(engine[name] for engine in engines) for name in ("watermark", "told")}
@@ -171,3 +173,13 @@ class Snapshots:
     def _is_as_before(self, operator: str) -> bool:
         restored = self._epochs.restored(operator)
         return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
+
+
+def _require_whole_keys(spec: OperatorSpec, states: Sequence[Mapping[str, bytes]]) -> None:
+    """State is shared out by key, so a key must not be in two tasks."""
+    if any(read.grouping.kind == "partial-key" for read in spec.inputs) and any(states):
+        msg = (
+            f"operator {spec.name!r} has {spec.tasks} tasks and the state of {len(states)}, in which each key of "
+            f"partial_key() is in two tasks; restore it with {len(states)} tasks"
+        )
+        raise InvalidInput(msg)
