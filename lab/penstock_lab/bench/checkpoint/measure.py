@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from penstock.checkpoint.store import Store
+from penstock.errors import InternalError
 from penstock.model.task_id import TaskId
 from penstock.run.dataflow import Dataflow
 from penstock_lab.bench.checkpoint import jobs
@@ -215,8 +217,7 @@ def _restores(megabytes: int, progress: Progress) -> list[Row]:
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
                 saved = _state(kind, megabytes, 2.0)
                 before = watched_run(saved, _alone(saved), Path(folder), 0.5)
-                epoch = len(before.epochs)
-                Path(folder, "manifests", f"{epoch + 1:08d}.json").unlink()  # of its end
+                epoch = _last_with_state(Path(folder))
                 again = _state(kind, megabytes, 1.0, tasks)
                 plan = {task: max(0, TaskId(task).number) for task in _alone(again)}
                 after = watched_run(again, plan, Path(folder), 60.0, restore=epoch)
@@ -231,6 +232,17 @@ def _restores(megabytes: int, progress: Progress) -> list[Row]:
                 }
             )
     return rows
+
+
+def _last_with_state(folder: Path) -> int:
+    """The newest epoch in which no task had finished; those behind it are removed, as if the job had died then."""
+    store = Store(str(folder))
+    for epoch in reversed(store.numbers()):
+        if not any(part.finished for part in store.manifest(epoch).parts):
+            return epoch
+        Path(folder, "manifests", f"{epoch:08d}.json").unlink()
+    msg = f"no epoch in {folder} has state: the run was too short"
+    raise InternalError(msg)
 
 
 # -- recovery ----------------------------------------------------------------------------------------------------------
