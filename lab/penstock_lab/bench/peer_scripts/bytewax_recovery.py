@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from recovery_notes import ROWS_PER_SECOND, first_after, killed, note
+from recovery_notes import ROWS_PER_SECOND, note, restarted
 
 
 def flow(path):
@@ -86,23 +85,7 @@ def main(case, folder):
     kept = Path(folder, "kept")
     kept.mkdir()
     subprocess.run([sys.executable, "-m", "bytewax.recovery", str(kept), "1"], check=True)
-    path = str(Path(folder, "notes"))
-    command = [sys.executable, __file__, "run", folder]
-    processes = [subprocess.Popen(command, start_new_session=True)]
-
-    def kill():
-        os.killpg(processes[0].pid, signal.SIGKILL)
-        processes[0].wait()
-
-    try:
-        at, highest = killed(path, kill)
-        processes.append(subprocess.Popen(command, start_new_session=True))
-        print(json.dumps({"seconds": first_after(path, at, highest) - at}))
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    print(json.dumps({"seconds": restarted([sys.executable, __file__, "run", folder], str(Path(folder, "notes")))}))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
-from recovery_notes import ROWS_PER_SECOND, first_after, killed, note
+from recovery_notes import ROWS_PER_SECOND, first_after, killed, note, restarted
 
 
 def came(path, batch):
@@ -55,34 +54,17 @@ def worker_killed(folder):
     return found
 
 
-def driver_killed(folder):
-    """Another process runs the job; its whole group is killed and it is started again."""
-    path = str(Path(folder, "notes"))
-    command = [sys.executable, __file__, "run", folder]
-    processes = [subprocess.Popen(command, start_new_session=True)]
-
-    def kill():
-        os.killpg(processes[0].pid, signal.SIGKILL)
-        processes[0].wait()
-
-    try:
-        at, highest = killed(path, kill)
-        processes.append(subprocess.Popen(command, start_new_session=True))
-        return first_after(path, at, highest) - at
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
 def main(case, folder):
     """One figure."""
     if case == "run":
         _, job = started(folder)
         job.wait()
         return
-    found = worker_killed(folder) if case == "worker" else driver_killed(folder)
+    found = (
+        worker_killed(folder)
+        if case == "worker"
+        else restarted([sys.executable, __file__, "run", folder], str(Path(folder, "notes")))
+    )
     print(json.dumps({"seconds": found}))
 
 

@@ -7,9 +7,12 @@ do not count. Every engine is given the same rate and the same time before the k
 from __future__ import annotations
 
 import os
+import signal
 import struct
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 ROWS_PER_SECOND = 1_000
 BEFORE_S = 6.0  # between the first row and the kill
@@ -65,3 +68,36 @@ def killed(path, kill):
     at = time.time()
     highest = max(number for when, number in notes(path) if when <= at)
     return at, highest
+
+
+def session_of(leader):
+    """Processes of the session that this process leads: Spark's Python daemon leaves the group, not the session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == leader:
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def end(process):
+    """Kill a program and everything that it has started, as when its machine is lost."""
+    for pid in session_of(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def restarted(command, path):
+    """Seconds from when a program and all that it started are killed to the first new row after its next start."""
+    processes = [subprocess.Popen(command, start_new_session=True)]
+    try:
+        at, highest = killed(path, lambda: end(processes[0]))
+        processes.append(subprocess.Popen(command, start_new_session=True))
+        return first_after(path, at, highest) - at
+    finally:
+        end(processes[-1])

@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
-from recovery_notes import ROWS_PER_SECOND, first_after, killed, note
+from recovery_notes import ROWS_PER_SECOND, first_after, killed, note, restarted, session_of
 
 
 def started(folder):
@@ -48,17 +47,7 @@ def started(folder):
 
 def python_workers():
     """Processes of Spark's Python daemon, below this driver's JVM."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                session = os.getsid(int(entry.name))
-            except OSError:
-                continue
-            if b"pyspark.daemon" in command and session == os.getsid(0):
-                found.append(int(entry.name))
-    return found
+    return [pid for pid in session_of(os.getsid(0)) if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def warm(case, folder):
@@ -83,34 +72,17 @@ def warm(case, folder):
     return found
 
 
-def driver_killed(folder):
-    """Another process runs the query; its whole group is killed and it is started again."""
-    path = str(Path(folder, "notes"))
-    command = [sys.executable, __file__, "run", folder]
-    processes = [subprocess.Popen(command, start_new_session=True)]
-
-    def kill():
-        os.killpg(processes[0].pid, signal.SIGKILL)
-        processes[0].wait()
-
-    try:
-        at, highest = killed(path, kill)
-        processes.append(subprocess.Popen(command, start_new_session=True))
-        return first_after(path, at, highest) - at
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
 def main(case, folder):
     """One figure."""
     if case == "run":
         _, start = started(folder)
         start().awaitTermination()
         return
-    found = driver_killed(folder) if case == "driver" else warm(case, folder)
+    found = (
+        restarted([sys.executable, __file__, "run", folder], str(Path(folder, "notes")))
+        if case == "driver"
+        else warm(case, folder)
+    )
     print(json.dumps({"seconds": found}))
 
 
