@@ -60,11 +60,7 @@ def main(case, folder):
         _, job = started(folder)
         job.wait()
         return
-    found = (
-        worker_killed(folder)
-        if case == "worker"
-        else restarted([sys.executable, __file__, "run", folder], str(Path(folder, "notes")))
-    )
+    found = worker_killed(folder) if case == "worker" else restarted(__file__, folder)
     print(json.dumps({"seconds": found}))
 
 

@@ -92,8 +92,9 @@ def end(process):
     process.wait()
 
 
-def restarted(command, path):
-    """Seconds from when a program and all that it started are killed to the first new row after its next start."""
+def restarted(script, folder):
+    """Seconds from when `SCRIPT run FOLDER` and all that it started are killed to the first new row of its next run."""
+    path, command = str(Path(folder, "notes")), [sys.executable, script, "run", folder]
     processes = [subprocess.Popen(command, start_new_session=True)]
     try:
         at, highest = killed(path, lambda: end(processes[0]))

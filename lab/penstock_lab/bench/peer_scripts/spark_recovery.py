@@ -78,11 +78,7 @@ def main(case, folder):
         _, start = started(folder)
         start().awaitTermination()
         return
-    found = (
-        restarted([sys.executable, __file__, "run", folder], str(Path(folder, "notes")))
-        if case == "driver"
-        else warm(case, folder)
-    )
+    found = restarted(__file__, folder) if case == "driver" else warm(case, folder)
     print(json.dumps({"seconds": found}))
 
 
