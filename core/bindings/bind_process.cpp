@@ -45,6 +45,7 @@ struct Timers {
 
 void bind_process(nb::module_& module) {
     if (!init_key_state_type(module)) throw nb::python_error();
+    module.def("read_states", &read_states);
     nb::enum_<Clock>(module, "Clock").value("EVENT", EVENT).value("PROCESSING", PROCESSING);
     nb::class_<KeyedTable>(module, "KeyedTable")
         .def(nb::init<nb::object, nb::object, nb::object, nb::object, bool>())
@@ -58,10 +59,12 @@ void bind_process(nb::module_& module) {
         .def("order", &KeyedTable::order)
         .def("entries", &KeyedTable::entries)
         .def("states", &KeyedTable::states)
+        .def("begin_writing", &KeyedTable::begin_writing)
+        .def("write", &KeyedTable::write)
         .def("timers", &KeyedTable::timers)
         .def("delays", &KeyedTable::delays)
         .def("put", &KeyedTable::put, nb::arg().none(), nb::arg())
-        .def("put_timer", &KeyedTable::put_timer, nb::arg(), nb::arg(), nb::arg().none())
+        .def("put_timer", &KeyedTable::put_timer, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
         .def("put_delay", &KeyedTable::put_delay, nb::arg(), nb::arg().none())
         .def_prop_ro("key", &KeyedTable::key)
         .def_prop_ro("has_delays", &KeyedTable::has_delays);

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, SourceTask, Task, TaskContext
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.routing import Router
@@ -84,8 +85,7 @@ def drive(
     task = opened(build, rows_max=rows_max)
     for i, step in enumerate(steps):
         if i == move_at:
-            state = task.take_state()
-            assert all(isinstance(data, bytes) for data in state.values())
+            state = in_bytes(task.take_state())
             task.close()
             task = opened(build, rows_max=rows_max)
             task.put_state(state)

@@ -34,6 +34,7 @@ from penstock.run.columns.kernels import (
     partition,
     split_words,
 )
+from penstock.run.columns.unwritten import written
 
 BATCH = pa.record_batch({"a": [1, 2, 3], "b": ["x", None, "zz"]})
 
@@ -382,7 +383,7 @@ def everything(batch: pa.RecordBatch, aggregate: KeyedAggregate) -> None:
     aggregate.update(batch)
     aggregate.update_each(batch)
     aggregate.changed()
-    aggregate.put_state(aggregate.take_state())
+    aggregate.put_state(bytes(written(aggregate.take_state())))
     schema = pa.schema({"w": pa.string(), "l": pa.list_(pa.int64())})
     map_rows(lambda row: (row.w, row.l), batch, schema)
     flat_map_rows(lambda row: [row.asDict()], batch, batch.schema)

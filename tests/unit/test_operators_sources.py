@@ -21,6 +21,7 @@ from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.flow.topology import Topology
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.contract import ENDED, Polled, SourceTask
 from penstock.run.operators.sources.files import FilesSource
 from penstock.run.operators.sources.generated import GATHER_NS, PAUSE_US, TICK_US, GeneratorSource
@@ -53,7 +54,7 @@ def test_generators_are_shared_and_go_on_where_they_were(tasks: int, rows_max: i
         task = opened(build, rows_max=rows_max, tasks=tasks, index=index)
         for _ in range(moved):
             task.poll(0, out)
-        state = task.take_state()
+        state = in_bytes(task.take_state())
         task = opened(build, rows_max=rows_max, tasks=tasks, index=index)
         task.put_state(state)
         drain(task, out)
@@ -150,7 +151,7 @@ def test_files_are_shared_out_sorted_and_streamed(tmp_path: Path, kind: str, dec
         out = Recorder()
         task = opened(source.build, rows_max=3, tasks=2, index=index)
         task.poll(0, out)
-        state = task.take_state()
+        state = in_bytes(task.take_state())
         task = opened(source.build, rows_max=3, tasks=2, index=index)
         task.put_state(state)
         drain(task, out)
@@ -206,7 +207,7 @@ def test_rate_gives_each_value_once_and_on_time(per_second: float, rows: int, ta
         for _ in range(moved):
             polled = task.poll(now, out)
             now = polled.wait_until_us or now
-        state = task.take_state()
+        state = in_bytes(task.take_state())
         task = opened(source.build, rows_max=4, tasks=tasks, index=index)
         task.put_state(state)
         end = drain(task, out, now)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.flow.schema import parse_schema
 from penstock.flow.windows import sliding, tumbling
 from penstock.run.columns.kernels import Aggregate
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE
 from penstock.run.operators.keyed.unwindowed import AggregateFold, ReduceFold
 from penstock.run.operators.keyed.windowed import (
@@ -195,7 +196,7 @@ def test_processing_windows_count_rows_where_the_clock_stands(window: Window, st
     expected: Counter = Counter()
     for i, (pause, values) in enumerate(steps):
         if i == move_at:
-            state = task.take_state()
+            state = in_bytes(task.take_state())
             task = opened(build_processing(window))
             task.put_state(state)
         while (due := task.wake_at()) is not None and due <= now + pause:

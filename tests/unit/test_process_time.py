@@ -23,6 +23,7 @@ from penstock._core import Clock
 from penstock.errors import InvalidInput, RowError, RowsLate
 from penstock.flow.schema import parse_schema
 from penstock.run.columns.kernels import Row
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.contract import END_OF_TIME_US, LATE
 from penstock.run.operators.state.event_rows import RowTime, TimeOrdered
 from penstock.run.operators.state.process import Emit, KeyState, Process, Stateful, Timers
@@ -197,7 +198,7 @@ def test_kept_rows_are_state_and_come_out_as_soon_as_the_watermark_reaches_them(
     task.process(batch_of([("c", 9), ("a", 3), ("b", 5)]), 0, out)
     assert out.rows() == []
     moved = opened(build(Names, ordered=True))
-    moved.put_state(task.take_state())
+    moved.put_state(in_bytes(task.take_state()))
     moved.advance(5, out)
     assert out.rows() == [("a",), ("b",)]
     assert moved.kept is not None

@@ -15,7 +15,8 @@ from kernels_strategies import TEXTS, shown, whole
 
 from penstock.errors import RowError
 from penstock.run.columns.kernels import EmittedRows, Row, RowFault, filter_rows, map_rows
-from penstock.run.operators.convert import from_bytes, rows_to_batch, to_bytes
+from penstock.run.columns.unwritten import ArrowRows
+from penstock.run.operators.convert import from_bytes, rows_to_batch
 
 Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
 WIDE = Context(prec=60)
@@ -89,7 +90,7 @@ def test_every_door_gives_what_it_got(batch: pa.RecordBatch) -> None:
     assert shown(map_rows(lambda row: row, batch, batch.schema)) == whole_batch
     assert shown(map_rows(lambda row: row.asDict(), batch, batch.schema)) == whole_batch
     assert shown(rows_to_batch(rows, batch.schema)) == whole_batch
-    (again,) = from_bytes(to_bytes([batch], batch.schema))
+    (again,) = from_bytes(ArrowRows([batch], batch.schema).written())
     assert shown(again) == whole_batch
 
 

@@ -30,6 +30,7 @@ struct KeyStateObject {
     PyObject* hashed;   // the key's stand-in in the table
     KeyTimers* timers;  // nullptr until the first is set
     bool stored;        // it is in the table
+    uint32_t written;   // the last writing of the table that has it, or that it came too late for
 };
 
 inline KeyStateObject* as_key_state(PyObject* object) { return reinterpret_cast<KeyStateObject*>(object); }

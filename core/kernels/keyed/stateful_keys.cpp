@@ -11,6 +11,8 @@ namespace penstock {
 
 namespace {
 
+constexpr size_t PIECE_BYTES = 256 << 10;  // larger ones only where one key has so much
+
 // Whether a key itself compares as in Arrow. `identity` knows more of these types and returns their keys as they are.
 bool compares_itself(PyObject* key) {
     return PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None || PyBool_Check(key) ||
@@ -54,12 +56,43 @@ nb::object KeyedTable::find(const nb::object& key) {
     KeyStateObject* made = as_key_state(state.ptr());
     made->key = nb::object(key).release().ptr();
     made->hashed = hashed.release().ptr();
+    made->written = writing_;
     return state;
 }
 
 void KeyedTable::begin(nb::handle given) {
     if (!is_key_state(given.ptr())) throw nb::type_error("begin takes a state of this table");
+    touch(as_key_state(given.ptr()));
     running_ = nb::borrow(given);
+}
+
+void KeyedTable::touch(KeyStateObject* state) {
+    if (!writer_ || state->written == writing_) return;
+    writer_->entry(state);
+    state->written = writing_;
+}
+
+void KeyedTable::begin_writing(nb::object other) {
+    if (writer_) throw std::runtime_error("the keys are being written already");
+    unwritten_ = nb::steal<nb::list>(PyDict_Values(states_.ptr()));
+    if (!unwritten_.is_valid()) throw nb::python_error();
+    writer_.emplace(std::move(other));
+    next_ = 0;
+    writing_++;
+}
+
+nb::object KeyedTable::write(size_t most) {
+    if (!writer_) return nb::none();
+    const Py_ssize_t count = PyList_GET_SIZE(unwritten_.ptr());
+    for (size_t i = 0; i < most && next_ < count && writer_->size() < PIECE_BYTES; i++, next_++) {
+        touch(as_key_state(PyList_GET_ITEM(unwritten_.ptr(), next_)));
+        PyList_SetItem(unwritten_.ptr(), next_, nb::none().release().ptr());  // so that the end has little to let go of
+    }
+    if (writer_->size() > 0) return writer_->take();
+    if (next_ < count) return nb::bytes("", 0);
+    writer_.reset();
+    unwritten_ = nb::list();
+    return nb::none();
 }
 
 void KeyedTable::settle(nb::handle given) {
@@ -77,6 +110,7 @@ void KeyedTable::settle(nb::handle given) {
 bool KeyedTable::hand_over(const nb::object& key, const nb::object& row, const Calls& calls) {
     running_ = find(key);
     const nb::object state = running_;
+    touch(as_key_state(state.ptr()));
     PyObject* given[] = {nullptr, key.ptr(), row.ptr(), state.ptr(), calls.timers.ptr(), calls.emit.ptr()};
     PyObject* answer = PyObject_Vectorcall(calls.on_row.ptr(), given + 1, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
     if (answer == nullptr) return false;  // the key stays the one that runs: the error may name it
@@ -136,6 +170,7 @@ void KeyedTable::clear() {
 nb::object KeyedTable::pop_due(Clock clock, int64_t before) {
     const Timer* next = queues_[clock].earliest();
     if (next == nullptr || next->at >= before) return nb::none();
+    touch(as_key_state(next->state.ptr()));
     const Timer timer = queues_[clock].pop();
     running_ = timer.state;
     return nb::make_tuple(timer.at, timer.order, nb::borrow(as_key_state(timer.state.ptr())->key), timer.state);
@@ -146,6 +181,7 @@ void KeyedTable::start_delays(int64_t now_us) {
     waiting.swap(delays_);
     for (const Delay& delay : waiting) {
         if (!delay.alive()) continue;
+        touch(as_key_state(delay.state.ptr()));
         as_key_state(delay.state.ptr())->timers->delays--;
         queues_[PROCESSING].set(as_key_state(delay.state.ptr()), now_us + delay.us);
     }
@@ -183,9 +219,9 @@ void KeyedTable::put(nb::object key, nb::object values) {
     settle(state);
 }
 
-void KeyedTable::put_timer(Clock clock, int64_t at, nb::object key) {
+void KeyedTable::put_timer(Clock clock, int64_t at, int64_t order, nb::object key) {
     const nb::object state = find(key);
-    queues_[clock].set(as_key_state(state.ptr()), at);
+    queues_[clock].put(as_key_state(state.ptr()), at, order);
     settle(state);
 }
 

@@ -4,10 +4,12 @@
 // (`test_keys_without_state_are_forgotten`).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/columns/exchange.hpp"
 #include "kernels/rows/row.hpp"
+#include "kernels/keyed/state_bytes.hpp"
 #include "kernels/keyed/timer_queue.hpp"
 
 namespace penstock {
@@ -51,8 +53,13 @@ class KeyedTable {
     nanobind::list states() const;               // (key, state) of those that have state
     nanobind::list timers(Clock clock) const;    // (time, key), as they will fire
     nanobind::list delays() const;               // (delay, key)
+
+    // All keys as they are now, written piece by piece. A key whose function runs meanwhile is written before it does
+    // (`test_what_is_written_in_slices_is_the_state_at_the_marker`). One writing at a time.
+    void begin_writing(nanobind::object other);
+    nanobind::object write(size_t most);  // up to so many more keys, or None where all are written
     void put(nanobind::object key, nanobind::object state);
-    void put_timer(Clock clock, int64_t at, nanobind::object key);
+    void put_timer(Clock clock, int64_t at, int64_t order, nanobind::object key);
     void put_delay(int64_t delay, nanobind::object key);
 
    private:
@@ -68,6 +75,7 @@ class KeyedTable {
     nanobind::object stand_in(nanobind::handle key) const;
     nanobind::object find(const nanobind::object& key);  // made where there is none, and then not in the table yet
     bool hand_over(const nanobind::object& key, const nanobind::object& row, const Calls& calls);
+    void touch(KeyStateObject* state);  // it may change now
     KeyStateObject* running() const;
     int64_t moment(nanobind::handle given, Clock clock) const;
     void delay(KeyStateObject* state, int64_t us);
@@ -77,6 +85,10 @@ class KeyedTable {
     nanobind::dict states_;
     TimerQueue queues_[QUEUES] = {TimerQueue(EVENT), TimerQueue(PROCESSING)};
     std::vector<Delay> delays_;
+    std::optional<StateWriter> writer_;  // while there is anything to write
+    nanobind::list unwritten_;           // None in place of those that are written
+    Py_ssize_t next_ = 0;
+    uint32_t writing_ = 0;  // counts them
     nanobind::object running_;
 };
 

@@ -12,10 +12,13 @@ bool later(const Timer& a, const Timer& b) { return a.later_than(b); }
 
 }  // namespace
 
-void TimerQueue::set(KeyStateObject* state, int64_t at) {
+void TimerQueue::set(KeyStateObject* state, int64_t at) { put(state, at, order_ + 1); }
+
+void TimerQueue::put(KeyStateObject* state, int64_t at, int64_t order) {
     if (state->timers == nullptr) state->timers = new KeyTimers();
-    if (!state->timers->orders[number_].emplace(at, order_ + 1).second) return;
-    heap_.push_back({at, ++order_, nanobind::borrow(as_object(state))});
+    if (!state->timers->orders[number_].emplace(at, order).second) return;
+    order_ = std::max(order_, order);
+    heap_.push_back({at, order, nanobind::borrow(as_object(state))});
     std::push_heap(heap_.begin(), heap_.end(), later);
 }
 

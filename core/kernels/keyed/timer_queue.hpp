@@ -24,6 +24,7 @@ class TimerQueue {
     explicit TimerQueue(int number) : number_(number) {}
 
     void set(KeyStateObject* state, int64_t at);  // nothing where it is set already
+    void put(KeyStateObject* state, int64_t at, int64_t order);  // as it was set before
     void clear(KeyStateObject* state);
     const Timer* earliest();  // nullptr where there is none
     Timer pop();              // there must be one

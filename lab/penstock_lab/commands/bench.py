@@ -15,7 +15,20 @@ from penstock.errors import InvalidInput
 from penstock_lab.bench.contract import Bench, Progress, Row, Scope, cell
 
 # Each is a folder of penstock_lab.bench whose `measure` has a `BENCH`, loaded on demand: peers and solvers load slowly.
-BENCHES = ("place", "best", "engine", "ipc", "balance", "fuse", "frames", "state", "queries", "costs", "meters")
+BENCHES = (
+    "place",
+    "best",
+    "engine",
+    "ipc",
+    "balance",
+    "fuse",
+    "frames",
+    "state",
+    "queries",
+    "costs",
+    "meters",
+    "checkpoint",
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from penstock.errors import CheckpointDamaged, InvalidInput
+from penstock.run.columns.unwritten import written
 from penstock.run.engine.epochs import TaskSnapshot
 
 MAGIC = b"PENSPART"
@@ -62,7 +63,7 @@ def _refuse(fault: str) -> NoReturn:
 
 
 def encode(snapshots: Sequence[TaskSnapshot]) -> Iterator[bytes | pa.Buffer]:
-    """The bytes of a part, piece by piece; states may be anything with the buffer protocol."""
+    """The bytes of a part, piece by piece; states that are no bytes yet become so here, one after the other."""
     _require_within_limits(snapshots)
     codec = pa.Codec("zstd", compression_level=COMPRESSION_LEVEL)
     yield HEAD.pack(MAGIC, VERSION)
@@ -70,7 +71,7 @@ def encode(snapshots: Sequence[TaskSnapshot]) -> Iterator[bytes | pa.Buffer]:
     for snapshot in snapshots:
         states: list[object] = []
         for name, state in snapshot.state.items():
-            given = pa.py_buffer(state)
+            given = pa.py_buffer(written(state))
             if given.size > STATE_BYTES_MAX:
                 msg = (
                     f"state {name!r} of task {snapshot.task!r} has {given.size:,} bytes, more than {STATE_BYTES_MAX:,};"

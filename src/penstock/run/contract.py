@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.model.task_id import TaskId
+from penstock.run.columns.unwritten import State
 
 MAIN = "out"  # the output that every operator has
 LATE = "late"  # rows behind the watermark
@@ -134,12 +135,15 @@ class Task(ABC):
     def close(self) -> None:  # noqa: B027 - nothing to do is a fine default
         """Release files and connections; called once, also after an error."""
 
-    def take_state(self) -> dict[str, bytes]:
-        """Everything that the task knows, as named byte strings (Arrow IPC or JSON, no pickle)."""
+    def take_state(self) -> Mapping[str, State]:
+        """Everything that the task knows, by name: bytes, or what becomes bytes later (Arrow IPC or JSON, no pickle).
+
+        The task goes on at once: what it gives must not change with it.
+        """
         return {}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:  # noqa: B027 - nothing to do is a fine default
-        """Continue from what `take_state` gave."""
+        """Continue from what `take_state` gave, in bytes."""
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
         """Continue from what all tasks of this operator gave when they were others in number.

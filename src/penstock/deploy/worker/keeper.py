@@ -15,6 +15,7 @@ from dataclasses import replace
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.store import Store
 from penstock.model.task_id import tasks_of_operator
+from penstock.run.columns.unwritten import in_bytes
 from penstock.run.engine.epochs import Restored, TaskSnapshot
 from penstock.run.engine.worker import Cancelled, Checkpoint
 
@@ -154,7 +155,7 @@ class _States(Sequence[Mapping[str, bytes]]):
         return len(self._names)
 
     def __getitem__(self, index: int) -> Mapping[str, bytes]:  # type: ignore[override] # slices are not asked for
-        return self._keeper.snapshot_of(self._manifest, self._names[index]).state
+        return in_bytes(self._keeper.snapshot_of(self._manifest, self._names[index]).state)
 
     def __iter__(self) -> Iterator[Mapping[str, bytes]]:
         return (self[index] for index in range(len(self)))

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.run.columns.unwritten import ArrowRows
 
 Op = Literal["count", "sum", "min", "max", "avg", "first", "last", "min_by", "max_by"]
 OPS: tuple[Op, ...] = ("count", "sum", "min", "max", "avg", "first", "last", "min_by", "max_by")
@@ -29,6 +31,7 @@ PAIRED = frozenset({"min_by", "max_by"})  # over a column of pairs: a value, and
 PAIR = ["value", "by"]
 STATE_VERSION = 1
 TOUCHED = "touched"
+RANKS_MAX = 1 << 40  # above the number of keys of any task
 DIGITS_MAX = 38  # of a decimal in Spark
 
 
@@ -124,14 +127,11 @@ def overflow(aggregate: Aggregate, kind: pa.DataType) -> InvalidInput:
     return InvalidInput(f"{who} does not fit {kind}; cast the column to a type that leaves it room first")
 
 
-def write_state(batch: pa.RecordBatch, aggregates: Sequence[Aggregate]) -> bytes:
-    """A state batch as Arrow IPC; its metadata name the version and the aggregates it belongs to."""
+def write_state(batch: pa.RecordBatch, aggregates: Sequence[Aggregate]) -> ArrowRows:
+    """A state batch that becomes Arrow IPC; its metadata name the version and the aggregates it belongs to."""
     head = json.dumps([STATE_VERSION, [[a.op, a.column, a.name] for a in aggregates]])
     marked = batch.replace_schema_metadata({"penstock.keyed_aggregate": head})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, marked.schema) as writer:
-        writer.write_batch(marked)
-    return bytes(sink.getvalue())
+    return ArrowRows([marked], marked.schema)
 
 
 def read_state(state: bytes, schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
@@ -154,6 +154,20 @@ def read_state(state: bytes, schema: pa.Schema, aggregates: Sequence[Aggregate])
         raise InvalidInput(msg)
     batches = batch.to_batches()
     return batches[0] if batches else empty_batch(schema)
+
+
+def merged_states(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """States over different keys as one; the keys that were touched keep their order, state by state."""
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    if not whole:
+        return batches[0]
+    at = whole[0].num_columns - 1
+    ranks = [batch.column(at).drop_null().to_numpy() for batch in batches]
+    order = np.argsort(np.concatenate([rank + i * RANKS_MAX for i, rank in enumerate(ranks)]))
+    touched = whole[0].column(at).is_valid().to_numpy(zero_copy_only=False)
+    found = np.zeros(len(touched), np.int64)
+    found[np.flatnonzero(touched)[order]] = np.arange(len(order))
+    return whole[0].set_column(at, whole[0].schema.field(at), pa.array(found, mask=~touched))
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
@@ -357,8 +371,8 @@ class PlainAggregate:
             return pa.int64() if pa.types.is_integer(kind) and aggregate.op == "sum" else pa.float64()
         return kind
 
-    def take_state(self) -> bytes:
-        """Everything, as Arrow IPC."""
+    def take_state(self) -> ArrowRows:
+        """Everything, as it is now."""
         order = {key: i for i, key in enumerate(self._touched)}
         rows = []
         for key, (values, cells) in self._groups.items():
@@ -368,10 +382,12 @@ class PlainAggregate:
         columns = [arrow_column([row[i] for row in rows], field.type) for i, field in enumerate(schema)]
         return write_state(pa.RecordBatch.from_arrays(columns, schema=schema), self._aggregates)
 
-    def put_state(self, state: bytes) -> None:
-        """Continue from what `take_state` gave."""
-        schema = self.state_schema()
-        batch = read_state(state, schema, self._aggregates)
+    def read(self, state: bytes) -> pa.RecordBatch:
+        """The rows of a state: the keys, and what is known about each."""
+        return read_state(state, self.state_schema(), self._aggregates)
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Continue from the rows of a state."""
         columns = [python_values(column) for column in batch.columns]
         self.clear()
         touched: list[tuple[int, Any]] = []

@@ -21,6 +21,7 @@ from penstock.run.columns.aggregates import (
     Aggregate,
     PlainAggregate,
     decoded,
+    merged_states,
     output_schema,
     overflow,
     read_state,
@@ -28,6 +29,8 @@ from penstock.run.columns.aggregates import (
     write_state,
 )
 from penstock.run.columns.native_schema import layout_of, plain_batch
+from penstock.run.columns.unwritten import ArrowRows
+from penstock.run.contract import Owns
 
 
 class KeyedAggregate:
@@ -88,13 +91,19 @@ class KeyedAggregate:
         """All keys, in the order in which they came."""
         return self._inner.rows()
 
-    def take_state(self) -> bytes:
-        """The whole state, as Arrow IPC; the aggregate itself stays unchanged."""
+    def take_state(self) -> ArrowRows:
+        """The whole state, copied; the aggregate itself stays unchanged."""
         return self._inner.take_state()
 
     def put_state(self, state: bytes) -> None:
         """Continue from what `take_state` gave; what was known before is forgotten."""
-        self._inner.put_state(state)
+        self._inner.put(self._inner.read(state))
+
+    def put_states(self, states: Sequence[bytes], owns: Owns) -> None:
+        """Continue from the keys that are ours, of several states."""
+        keys = [f"key {i}" for i in range(len(self.keys))]
+        batches = [self._inner.read(state) for state in states]
+        self._inner.put(merged_states([batch.filter(pa.array(owns(batch, keys))) for batch in batches]))
 
 
 def _shown(schema: pa.Schema) -> str:
@@ -163,11 +172,13 @@ class _Native:
             aggregate = self._aggregates[int(str(error))]
             raise overflow(aggregate, self._output.field(aggregate.name).type) from error
 
-    def take_state(self) -> bytes:
+    def take_state(self) -> ArrowRows:
         return write_state(self._inner.state(self._state_schema), self._aggregates)
 
-    def put_state(self, state: bytes) -> None:
-        batch = read_state(state, self._state_schema, self._aggregates)
+    def read(self, state: bytes) -> pa.RecordBatch:
+        return read_state(state, self._state_schema, self._aggregates)
+
+    def put(self, batch: pa.RecordBatch) -> None:
         if not self._inner.put_state(layout_of(self._state_schema).layout, batch):
             msg = f"keyed aggregate state of {batch.num_rows} keys names a key twice or miscounts changes"
             raise InvalidInput(msg)

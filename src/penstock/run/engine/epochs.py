@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import Staging
 
 
@@ -21,7 +22,7 @@ class TaskSnapshot:
 
     task: str
     finished: bool
-    state: Mapping[str, bytes]  # named byte strings, Arrow IPC or JSON; "engine" is the engine's own part
+    state: Mapping[str, State]  # by name, as bytes or what becomes bytes; "engine" is the engine's own part
     staged: tuple[Staging, ...] = ()  # to be finished by who keeps the epoch, beside the loop
 
 

@@ -6,15 +6,21 @@ that edges which are new under another plan or other task counts know where time
 is kept as well: under other task counts its splits belong to others. A task that finishes before the marker has nothing
 to save but the files of its sinks, which go with the next epoch that is handed over, once
 (`test_what_a_finished_task_staged_goes_with_one_epoch`).
+
+What is slow about a state is left to the keeper, or where only the loop can do it, done in slices between batches: an
+epoch is handed over when the last slice is written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from penstock.errors import InvalidInput
 from penstock.model.task_id import TaskId, operator_of
+from penstock.run.columns.unwritten import Sliced, State, in_bytes
 from penstock.run.contract import BEFORE_TIME_US, Staging
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.epochs import Epochs, Restored, TaskSnapshot
@@ -49,29 +55,45 @@ class Snapshots:
         self._saved: dict[int, TaskSnapshot] = {}  # at the marker of the epoch under way
         self._finished: dict[int, Mapping[str, bytes]] = {}  # tasks that have, and what they knew
         self._left_over: dict[int, tuple[Staging, ...]] = {}  # files of finished tasks that are not handed over yet
+        self._unwritten: deque[tuple[int, Sliced]] = deque()  # states of tasks that the loop is writing
+        self._slice_at_us = 0  # not before then: batches have half of the time
+        self.writes = False  # whether there is anything to write
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def take(self, t: int, epoch: int) -> None:
         """Save a task and send the marker on its outputs, in one step."""
-        state = {**self._runner.state_of(t), ENGINE: self._engine(t)}
+        state: dict[str, State] = {**self._runner.state_of(t), ENGINE: self._engine(t)}
         self._saved[t] = TaskSnapshot(self._share.tasks[t], False, state, self._runner.staged(t, epoch))
         self._runner.pass_marker(t, epoch)
         self._machine.snapshotted(t)
+        self._unwritten.extend((t, each) for each in state.values() if isinstance(each, Sliced))
+        self.writes = bool(self._unwritten)
         self.hand_over()
+
+    def write(self, clock: Callable[[], int], *, at_rest: bool = False) -> None:
+        """Write a slice of what is left, if it is time again; at rest there is nothing else to do."""
+        began_us = clock()
+        if self._unwritten and (at_rest or began_us >= self._slice_at_us):
+            if not self._runner.write_slice(*self._unwritten[0]):
+                self._unwritten.popleft()
+            ended_us = clock()
+            self._slice_at_us = 2 * ended_us - began_us
+            self.writes = bool(self._unwritten)
+            self.hand_over()
 
     def finished(self, t: int) -> None:
         """A task has finished: before the marker of the epoch under way, or behind it."""
         begun = self._machine.epoch
         lacks_marker = begun > self._handed_over and t not in self._saved
         self._left_over[t] = self._runner.staged(t, begun if lacks_marker else max(begun + 1, self._epochs.first))
-        self._finished[t] = self._runner.state_of(t) if self._share.layout.tasks[t].is_source else {}
+        self._finished[t] = in_bytes(self._runner.state_of(t)) if self._share.layout.tasks[t].is_source else {}
         self.hand_over()
 
     def hand_over(self) -> None:
         """Hand the epoch over that has begun, if no task is left to be saved in it."""
         epoch = self._machine.epoch
-        if epoch > self._handed_over and not self._machine.epoch_under_way:
+        if epoch > self._handed_over and not self._machine.epoch_under_way and not self._unwritten:
             self._handed_over = epoch
             tasks = range(len(self._share.tasks))
             found = [self._saved[t] if t in self._saved else self._of_finished(t) for t in tasks]
@@ -80,6 +102,8 @@ class Snapshots:
 
     def ended(self) -> None:
         """All tasks have finished: what is left counts for every later epoch, of which the worker may still hear."""
+        while self._unwritten:
+            self.write(lambda: 0, at_rest=True)
         self._handed_over = EPOCH_NEVER
         self._epochs.ended([self._of_finished(t) for t in range(len(self._share.tasks))])
 
@@ -126,6 +150,7 @@ class Snapshots:
             going_on = [s for s, finished in zip(restored.states, restored.finished, strict=True) if not finished]
             if not going_on:
                 return _Continued(True, {}, NOTHING_TOLD)
+            _require_whole_keys(spec, users)
             self._runner.put_back(t, users, owner(number, spec.tasks))
             engines = [json.loads(bytes(state[ENGINE])) for state in going_on]
             least = {name: min(engine[name] for engine in engines) for name in ("watermark", "told")}
@@ -150,3 +175,13 @@ class Snapshots:
     def _is_as_before(self, operator: str) -> bool:
         restored = self._epochs.restored(operator)
         return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
+
+
+def _require_whole_keys(spec: OperatorSpec, states: Sequence[Mapping[str, bytes]]) -> None:
+    """State is shared out by key, so a key must not be in two tasks."""
+    if any(read.grouping.kind == "partial-key" for read in spec.inputs) and any(states):
+        msg = (
+            f"operator {spec.name!r} has {spec.tasks} tasks and the state of {len(states)}, in which each key of "
+            f"partial_key() is in two tasks; restore it with {len(states)} tasks"
+        )
+        raise InvalidInput(msg)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock._core import PreparedImage
 from penstock.errors import InternalError
 from penstock.model.task_id import TaskId, operator_of
+from penstock.run.columns.unwritten import Sliced, State
 from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.clock import origin_ns
@@ -345,10 +346,15 @@ class TaskRunner:
 
     # -- markers -----------------------------------------------------------------------------------------------------
 
-    def state_of(self, t: int) -> dict[str, bytes]:
+    def state_of(self, t: int) -> Mapping[str, State]:
         """What a task knows."""
         with self._charged(t):
             return self.tasks[t].take_state()
+
+    def write_slice(self, t: int, state: Sliced) -> bool:
+        """Write a little of what a task knew; False: nothing is left."""
+        with self._charged(t):
+            return state.slice()
 
     def staged(self, t: int, epoch: int) -> tuple[Staging, ...]:
         """The files that a task's sinks have finished with this epoch."""

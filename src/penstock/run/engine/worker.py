@@ -177,6 +177,8 @@ class Worker:
         if now_us >= self._look_at_us:
             now_us = self._look(0.0)
             self._tend_meters(now_us)
+        if self._snapshots is not None and self._snapshots.writes:
+            self._snapshots.write(self._now_us)
         instruction = self.machine.next(now_us)
         kind = type(instruction)
         if kind is Run:
@@ -185,6 +187,9 @@ class Worker:
             self._runner.poll(instruction.task, now_us)  # type: ignore[union-attr] # said above
         elif kind is Wait:
             self._look_at_us = 0  # whatever ends the wait, the next step looks first
+            if self._snapshots is not None and self._snapshots.writes:
+                self._snapshots.write(self._now_us, at_rest=True)
+                return None
             return self._until(instruction.until_us)  # type: ignore[union-attr] # said above
         elif kind is Done:
             return instruction  # type: ignore[return-value] # said above

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.errors import InvalidInput
 from penstock.run.columns.aggregates import key_of
 from penstock.run.columns.kernels import Row
+from penstock.run.contract import Owns
 from penstock.run.transport.wire import open_image, write_image
 
 VALUE_SHOWN_MAX = 80
@@ -135,20 +136,16 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, who: str) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def to_bytes(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    """Batches as one Arrow IPC stream."""
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    data: bytes = buffer.getvalue().to_pybytes()
-    return data
-
-
 def from_bytes(data: bytes) -> list[pa.RecordBatch]:
     """The batches of an Arrow IPC stream."""
     with pa.ipc.open_stream(data) as reader:
         return list(reader)
+
+
+def own_rows(states: Iterable[bytes], columns: Sequence[str], owns: Owns) -> list[pa.RecordBatch]:
+    """Of the batches of several streams, the rows whose key is ours; without columns all rows have one key."""
+    batches = [batch for state in states for batch in from_bytes(state) if batch.num_rows]
+    return [rows for batch in batches if (rows := batch.filter(pa.array(owns(batch, columns)))).num_rows]
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import (
     BEFORE_TIME_US,
     END_OF_TIME_US,
@@ -54,6 +55,7 @@ class _Watching:
 
     def watermark(self, time_us: int) -> None:
         if time_us == END_OF_TIME_US:
+            self.newest_us = BEFORE_TIME_US  # a task that was restored has not told it again, and must not now
             self.out.watermark(time_us)
 
     def arrived(self, rows: int) -> None:
@@ -97,23 +99,19 @@ class _Timed(Task):
         """As the inner task."""
         self.inner.close()
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> Mapping[str, State]:
         """The inner task's state and the newest time."""
         return {**self.inner.take_state(), _STATE: str(self.watching.newest_us).encode()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue; the next rows send the watermark again."""
         self.watching.newest_us = int(state[_STATE])
-        self.inner.put_state(_without_time(state))
+        self.inner.put_state(_inner(state))
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
-        """Continue from the slowest: what is left of its rows may come here now."""
-        self.watching.newest_us = min(int(state[_STATE]) for state in states)
-        self.inner.put_states([_without_time(state) for state in states], owns)
-
-
-def _without_time(state: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in state.items() if name != _STATE}
+        """The newest time that all tasks have reached: what a task says of time binds it."""
+        self.watching.newest_us = min((int(state[_STATE]) for state in states if state), default=BEFORE_TIME_US)
+        self.inner.put_states([_inner(state) for state in states], owns)
 
 
 class EventTime(_Timed):
@@ -193,6 +191,10 @@ class SourceEventTime(EventTime, SourceTask):
         """Drain the inner source."""
         super().stop()
         self.inner.stop()
+
+
+def _inner(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if name != _STATE}
 
 
 def with_event_time(build: Build, time: TimeSpec) -> Task:

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.run.columns.aggregates import plain_key
-from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, LATE_RIGHT, Outputs, Task
-from penstock.run.operators.convert import from_bytes, joined, owned, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, State
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, LATE_RIGHT, Outputs, Owns, Task
+from penstock.run.operators.convert import from_bytes, joined, own_rows, owned
 from penstock.run.operators.keyed.windowed import assign, forwarded, with_bounds
 from penstock.run.operators.late import SIDE, Lateness
 from penstock.run.operators.times import Window
@@ -113,12 +114,12 @@ class WindowJoin(Task):
         columns += [right.column(name).take(right_rows) for name in self.sides[1].others]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.schema)[2:]))
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """Both sides of every open window, and the watermark."""
-        state = {_WATERMARK: str(self.watermark_us).encode()}
+        state: dict[str, State] = {_WATERMARK: str(self.watermark_us).encode()}
         for start, sides in self.open_windows.items():
             for port, rows in enumerate(sides):
-                state[f"{start}/{port}"] = to_bytes(rows, self.sides[port].schema)
+                state[f"{start}/{port}"] = ArrowRows(rows, self.sides[port].schema)
         return state
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
@@ -126,9 +127,22 @@ class WindowJoin(Task):
         self.watermark_us = int(state[_WATERMARK])
         self.open_windows = {}
         for name, data in state.items():
-            start, slash, port = name.partition("/")
-            if slash:
-                self.open_windows.setdefault(int(start), ([], []))[int(port)].extend(from_bytes(data))
+            self._put(name, from_bytes(data) if name != _WATERMARK else ())
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Rows of both sides whose key is ours."""
+        self.watermark_us = min(int(state[_WATERMARK]) for state in states if state)
+        self.open_windows = {}
+        for state in states:
+            for name, data in state.items():
+                if name != _WATERMARK:
+                    side = self.sides[int(name.rpartition("/")[2])]
+                    self._put(name, own_rows([data], side.keys, owns))
+
+    def _put(self, name: str, rows: Sequence[pa.RecordBatch]) -> None:
+        start, _, port = name.partition("/")
+        if rows:
+            self.open_windows.setdefault(int(start), ([], []))[int(port)].extend(rows)
 
 
 def matches(

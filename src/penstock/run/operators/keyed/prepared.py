@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,9 @@ from penstock.run.columns.aggregates import Aggregate, column_type, output_schem
 from penstock.run.columns.distinct import DistinctRows
 from penstock.run.columns.expressions.compiled import Compiled
 from penstock.run.columns.kernels import KeyedAggregate
-from penstock.run.operators.convert import from_bytes, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, Several, State
+from penstock.run.contract import Owns
+from penstock.run.operators.convert import from_bytes, own_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +112,34 @@ class PreparedAggregate:
         """All keys."""
         return self.inner.rows()
 
-    def take_state(self) -> bytes:
-        """The aggregate's state and the distinct values, behind a line that says how long each part is."""
-        parts = [self.inner.take_state(), *(to_bytes([s.rows()], s.schema) for s in self.seen.values())]
-        return json.dumps([len(part) for part in parts]).encode() + b"\n" + b"".join(parts)
+    def take_state(self) -> State:
+        """The aggregate's state and the distinct values."""
+        return Several([self.inner.take_state(), *(ArrowRows([s.rows()], s.schema) for s in self.seen.values())])
 
     def put_state(self, state: bytes) -> None:
         """Continue."""
+        inner, *values = self._parts(state)
+        self.inner.put_state(inner)
+        self.seen = PreparedAggregate(self.fold).seen
+        for seen, data in zip(self.seen.values(), values, strict=True):
+            for batch in from_bytes(data):
+                seen.first_seen(batch)
+
+    def put_states(self, states: Sequence[bytes], owns: Owns) -> None:
+        """Continue from the keys that are ours, of several states."""
+        parts = [self._parts(state) for state in states]
+        self.inner.put_states([inner for inner, *_ in parts], owns)
+        self.seen = PreparedAggregate(self.fold).seen
+        for i, seen in enumerate(self.seen.values(), 1):
+            for batch in own_rows([part[i] for part in parts], self.fold.keys, owns):
+                seen.first_seen(batch)
+
+    def _parts(self, state: bytes) -> list[bytes]:
+        """What `Several` put together."""
         head, _, rest = state.partition(b"\n")
         sizes = json.loads(head)
         if len(sizes) != 1 + len(self.seen) or sum(sizes) != len(rest):
             msg = f"aggregate state has parts of {sizes} bytes and {len(rest)} in all; it is another aggregate's"
             raise InvalidInput(msg)
-        fresh = PreparedAggregate(self.fold)
-        self.seen = fresh.seen
-        self.inner.put_state(rest[: sizes[0]])
-        at = sizes[0]
-        for seen, size in zip(self.seen.values(), sizes[1:], strict=True):
-            for batch in from_bytes(rest[at : at + size]):
-                seen.first_seen(batch)
-            at += size
+        ends = list(accumulate(sizes))
+        return [rest[end - size : end] for size, end in zip(sizes, ends, strict=True)]

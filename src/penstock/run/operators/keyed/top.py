@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.run.columns.aggregates import key_of, plain_column, plain_key
-from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Task
-from penstock.run.operators.convert import empty, from_bytes, joined, owned, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, State
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Owns, Task
+from penstock.run.operators.convert import empty, from_bytes, joined, own_rows, owned
 from penstock.run.operators.times import BoolArray, Int64Array, column_times
 
 IDENTITIES_MAX = 1 << 62  # above the square of any batch's number of rows
+_WATERMARK = "watermark"
 COMPACT_ROWS_MIN = 65_536  # a keyed ranking drops outdated rows when it may hold this many
 
 
@@ -38,6 +40,11 @@ class Ranking:
     descending: bool = True
     keys: tuple[str, ...] = ()  # identity of a row; without keys every row counts
     window_column: str | None = None  # the start of the window, on windowed streams
+
+    @property
+    def shared_by(self) -> tuple[str, ...]:
+        """The columns by which rows are shared out among tasks."""
+        return self.keys
 
     def best(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The best rows, best first; nulls and values that do not compare come last."""
@@ -189,17 +196,31 @@ class TopAll(Task):
             if self.best.num_rows:
                 out.emit(self.best)
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """The ranking, and all rows that can still come into it."""
         schema = self.ranking.schema
-        return {"best": to_bytes([self.best], schema), "log": to_bytes(self.log, schema)}
+        return {"best": ArrowRows([self.best], schema), "log": ArrowRows(self.log, schema)}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
-        self.best = joined(from_bytes(state["best"]), self.ranking.schema)
+        self._put(from_bytes(state["best"]), from_bytes(state["log"]))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """The rows whose key is ours; rows without a key all go to one task."""
+        by = self.ranking.shared_by
+        best, log = (own_rows([state[name] for state in states if state], by, owns) for name in ("best", "log"))
+        self._put(best, log)
+        if self.emit == "changes" and self.ranking.keys and self.log:  # a row that is ours now may be among them
+            self._compact()
+            self.best = self.ranking.best(self.log[0])
+        else:
+            self.best = self.ranking.best(self.best)
+
+    def _put(self, best: Sequence[pa.RecordBatch], log: Sequence[pa.RecordBatch]) -> None:
+        self.best = joined(best, self.ranking.schema)
         self.log = []
         self._log_rows = 0
-        for batch in from_bytes(state["log"]):
+        for batch in log:
             self._remember(batch)
 
 
@@ -242,12 +263,21 @@ class TopWindows(Task):
         """The end of time closes what is left."""
         self.advance(END_OF_TIME_US, out)
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """The rows of each open window, and the watermark."""
-        rows = {str(start): to_bytes(parts, self.ranking.schema) for start, parts in self.open_windows.items()}
-        return {"watermark": json.dumps(self.watermark_us).encode(), **rows}
+        rows = {str(start): ArrowRows(parts, self.ranking.schema) for start, parts in self.open_windows.items()}
+        return {_WATERMARK: json.dumps(self.watermark_us).encode(), **rows}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
-        self.watermark_us = json.loads(state["watermark"])
-        self.open_windows = {int(name): from_bytes(data) for name, data in state.items() if name != "watermark"}
+        self.watermark_us = json.loads(state[_WATERMARK])
+        self.open_windows = {int(name): from_bytes(data) for name, data in state.items() if name != _WATERMARK}
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """The rows whose key is ours; rows without a key all go to one task."""
+        self.watermark_us = min(json.loads(state[_WATERMARK]) for state in states if state)
+        starts = dict.fromkeys(name for state in states for name in state if name != _WATERMARK)
+        for start in starts:
+            rows = own_rows([state[start] for state in states if start in state], self.ranking.shared_by, owns)
+            if rows:
+                self.open_windows[int(start)] = rows

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.run.operators.convert import from_bytes, joined, owned, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, State
+from penstock.run.contract import Owns
+from penstock.run.operators.convert import empty, from_bytes, joined, own_rows, owned
 from penstock.run.operators.keyed.top import COMPACT_ROWS_MIN, Ranking, ordering, value_codes, value_ranks
 from penstock.run.operators.times import Int64Array
 
@@ -26,6 +28,11 @@ class KeyedRanking(Ranking):
     """A ranking for each value of some columns; every row counts."""
 
     per: tuple[str, ...] = ()
+
+    @property
+    def shared_by(self) -> tuple[str, ...]:
+        """The columns by which rows are shared out among tasks."""
+        return self.per
 
     def contenders(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that may be among the best: at most n for each key, and more where several are equal at the last place.
@@ -78,7 +85,7 @@ class TopFold:
     """A factory of `TopPerKey`, as data that travels."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], count: int, by: str, descending: bool) -> None:
-        self.output_schema = schema
+        self.output_schema, self.keys = schema, tuple(keys)
         self.ranking = KeyedRanking(schema, count, by, descending, per=tuple(keys))
 
     def __call__(self) -> TopPerKey:
@@ -132,12 +139,19 @@ class TopPerKey:
         """Rankings by key do not tell changes; `flow` does not offer it."""
         raise NotImplementedError
 
-    def take_state(self) -> bytes:
-        """The best rows."""
-        return to_bytes([self.rows()], self.ranking.schema)
+    def take_state(self) -> State:
+        """All rows that are kept: to find the best among them would take longer than to write the rest."""
+        return ArrowRows(self.log, self.ranking.schema)
 
     def put_state(self, state: bytes) -> None:
         """Continue."""
-        self.log, self._log_rows = [], 0
-        for batch in from_bytes(state):
+        self._put(from_bytes(state))
+
+    def put_states(self, states: Sequence[bytes], owns: Owns) -> None:
+        """Continue with the keys that are ours."""
+        self._put(own_rows(states, self.ranking.per, owns))
+
+    def _put(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._keep(empty(self.ranking.schema))
+        for batch in batches:
             self.update(batch)

@@ -6,7 +6,7 @@ touched, `each` the running value after every input row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,12 +15,15 @@ from penstock.errors import InvalidInput
 from penstock.run.columns import kernels
 from penstock.run.columns.aggregates import output_schema
 from penstock.run.columns.kernels import Aggregate, KeyedAggregate, Row
-from penstock.run.contract import Outputs, Task
-from penstock.run.operators.convert import from_bytes, identity, rows_to_batch, shown, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, InSteps, State
+from penstock.run.contract import Outputs, Owns, Task
+from penstock.run.operators.convert import from_bytes, identity, own_rows, rows_to_batch, shown
 
 EMITS = ("end", "changes", "each")
 # Types whose Python values are the same from a column and from a row, and compare as in Arrow.
 _PLAIN = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_binary)
+
+ROWS_A_SLICE = 512  # of a state that is written in slices: some hundred microseconds
 
 ReduceFunction = Callable[[Row, Row], Any]
 
@@ -42,14 +45,24 @@ class Folding(Protocol):
     def rows(self) -> pa.RecordBatch:
         """All keys."""
 
-    def take_state(self) -> bytes:
+    def take_state(self) -> State:
         """Everything."""
 
     def put_state(self, state: bytes) -> None:
         """Continue."""
 
+    def put_states(self, states: Sequence[bytes], owns: Owns) -> None:
+        """Continue with the keys that are ours, of several states."""
 
-Fold = Callable[[], Folding]
+
+class Fold(Protocol):
+    """A factory of `Folding`, as data that travels."""
+
+    keys: tuple[str, ...]
+    output_schema: pa.Schema
+
+    def __call__(self) -> Folding:
+        """A fresh one."""
 
 
 class AggregateFold:
@@ -148,22 +161,51 @@ class Reducer:
         """All keys."""
         return rows_to_batch(list(self._rows.values()), self.output_schema)
 
-    def take_state(self) -> bytes:
-        """The rows, and a column that numbers the touched ones."""
-        order = {key: i for i, key in enumerate(self._touched)}
-        touched = pa.array([order.get(key) for key in self._rows], pa.int64())
-        batch = self.rows().append_column("", touched)
-        return to_bytes([batch], batch.schema)
+    def take_state(self) -> State:
+        """The rows, and a column that numbers the touched ones.
+
+        Rows do not change, but what is nested in them may: the function may keep a list and append to it.
+        """
+        state = InSteps(self._steps(list(self._rows), list(self._rows.values()), list(self._touched)))
+        if any(pa.types.is_nested(kind) for kind in self.output_schema.types):
+            while state.slice():
+                pass
+        return state
+
+    def _steps(self, keys: list[Any], rows: list[Row], touched: list[Any]) -> Generator[None, None, State]:
+        schema = self.output_schema.append(pa.field("", pa.int64()))
+        order: dict[Any, int] = {}
+        for at in range(0, len(touched), ROWS_A_SLICE):
+            order.update(zip(touched[at : at + ROWS_A_SLICE], range(at, len(touched)), strict=False))
+            yield
+        batches = []
+        for at in range(0, len(rows), ROWS_A_SLICE):
+            part = rows_to_batch(rows[at : at + ROWS_A_SLICE], self.output_schema)
+            ranks = pa.array([order.get(key) for key in keys[at : at + ROWS_A_SLICE]], pa.int64())
+            batches.append(pa.RecordBatch.from_arrays([*part.columns, ranks], schema=schema))
+            yield
+        return ArrowRows(batches, schema)
 
     def put_state(self, state: bytes) -> None:
         """Continue."""
-        (batch,) = from_bytes(state)
-        touched = batch.column(batch.num_columns - 1).to_pylist()
-        rows = [Row(**values) for values in batch.select(self.output_schema.names).to_pylist()]
-        keys = [tuple(identity(row[name]) for name in self.keys) for row in rows]
-        self._rows = dict(zip(keys, rows, strict=True))
-        pairs = [(i, key) for i, key in zip(touched, keys, strict=True) if i is not None]
-        self._touched = dict.fromkeys(key for _, key in sorted(pairs, key=lambda pair: pair[0]))
+        self._rows, self._touched = {}, {}
+        self._put(from_bytes(state))
+
+    def put_states(self, states: Sequence[bytes], owns: Owns) -> None:
+        """Continue with the keys that are ours, of several states."""
+        self._rows, self._touched = {}, {}
+        for state in states:
+            self._put(own_rows([state], self.keys, owns))
+
+    def _put(self, batches: Iterable[pa.RecordBatch]) -> None:
+        pairs = []
+        for batch in batches:
+            rows = [Row(**values) for values in batch.select(self.output_schema.names).to_pylist()]
+            keys = [tuple(identity(row[name]) for name in self.keys) for row in rows]
+            self._rows.update(zip(keys, rows, strict=True))
+            touched = batch.column(batch.num_columns - 1).to_pylist()
+            pairs += [(i, key) for i, key in zip(touched, keys, strict=True) if i is not None]
+        self._touched.update(dict.fromkeys(key for _, key in sorted(pairs, key=lambda pair: pair[0])))
 
 
 def _plain_keys(batch: pa.RecordBatch, positions: Sequence[int]) -> Iterator[tuple[Any, ...]] | None:
@@ -206,10 +248,14 @@ class KeyedFold(Task):
             for start in range(0, rows.num_rows, self.context.rows_max):
                 out.emit(rows.slice(start, self.context.rows_max))
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """The fold's state."""
         return {"fold": self.fold.take_state()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
         self.fold.put_state(state["fold"])
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue with the keys that are ours."""
+        self.fold.put_states([state["fold"] for state in states if state], owns)

@@ -12,13 +12,14 @@ shared by sliding windows; they must be merged, and the results of a user's redu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, Outputs, Task
-from penstock.run.operators.convert import from_bytes, joined, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, State
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, Outputs, Owns, Task
+from penstock.run.operators.convert import from_bytes, joined, own_rows
 from penstock.run.operators.keyed.unwindowed import Fold, Folding
 from penstock.run.operators.late import SIDE, Lateness
 from penstock.run.operators.times import BoolArray, Window, column_times
@@ -26,6 +27,7 @@ from penstock.run.operators.times import BoolArray, Window, column_times
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 _WATERMARK = "watermark"
+_PENDING = "pending"
 
 
 def windowed_schema(schema: pa.Schema, bound: pa.DataType) -> pa.Schema:
@@ -114,7 +116,7 @@ class EventWindows(Task):
         """The end of time closes what is left."""
         self.advance(END_OF_TIME_US, out)
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """One entry for each open window, and the watermark."""
         return {
             _WATERMARK: str(self.watermark_us).encode(),
@@ -125,6 +127,11 @@ class EventWindows(Task):
         """Continue."""
         self.watermark_us = int(state[_WATERMARK])
         self.open_windows = _folds(state, self.fold)
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue with the keys that are ours."""
+        self.watermark_us = min(int(state[_WATERMARK]) for state in states if state)
+        self.open_windows = _own_folds(states, self.fold, owns)
 
 
 class ProcessingWindows(Task):
@@ -181,19 +188,25 @@ class ProcessingWindows(Task):
         for start in sorted(self.open_windows):
             emit_rows(self, self.open_windows.pop(start).rows(), start, out)
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> dict[str, State]:
         """Open windows, pending rows and the time."""
         return {
             _WATERMARK: b"" if self.now_us is None else str(self.now_us).encode(),
-            "pending": to_bytes(self.pending, self.input_schema),
+            _PENDING: ArrowRows(self.pending, self.input_schema),
             **{str(start): fold.take_state() for start, fold in self.open_windows.items()},
         }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
         self.now_us = int(state[_WATERMARK]) if state[_WATERMARK] else None
-        self.pending = from_bytes(state["pending"])
+        self.pending = from_bytes(state[_PENDING])
         self.open_windows = _folds(state, self.fold)
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue with the keys that are ours."""
+        self.now_us = max((int(state[_WATERMARK]) for state in states if state.get(_WATERMARK)), default=None)
+        self.pending = own_rows([state[_PENDING] for state in states if state], self.fold.keys, owns)
+        self.open_windows = _own_folds(states, self.fold, owns)
 
 
 def emit_rows(task: EventWindows | ProcessingWindows, rows: pa.RecordBatch, start_us: int, out: Outputs) -> None:
@@ -213,7 +226,18 @@ def forwarded(window: Window, watermark_us: int) -> int:
 def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding]:
     found: dict[int, Folding] = {}
     for name, data in state.items():
-        if name.lstrip("-").isdigit():
+        if name not in {_WATERMARK, _PENDING}:
             found[int(name)] = fold()
             found[int(name)].put_state(data)
+    return found
+
+
+def _own_folds(states: Sequence[Mapping[str, bytes]], fold: Fold, owns: Owns) -> dict[int, Folding]:
+    """A fold for each window in which keys are ours."""
+    found: dict[int, Folding] = {}
+    for name in dict.fromkeys(name for state in states for name in state if name not in {_WATERMARK, _PENDING}):
+        made = fold()
+        made.put_states([state[name] for state in states if name in state], owns)
+        if made.rows().num_rows:
+            found[int(name)] = made
     return found

@@ -14,13 +14,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import MAIN, Build, Outputs, Owns, Polled, SourceTask, Staging, Task, TaskContext
 from penstock.run.dataflow import AttachedSink
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.engine.worker import Cancelled
 from penstock.run.transport.protocol import PeerGone
 
-SINK = "sink/"  # how the names of the sinks' states begin
+_SINK = "sink "  # how names of sinks' state begin
 
 
 @contextmanager
@@ -131,37 +132,24 @@ class WithSinks(Task):
                 found += sink.stage(epoch)
         return found
 
-    def take_state(self) -> dict[str, bytes]:
-        """The inner task's, and what each sink knows besides what it has written, under the sink's name."""
-        known = self.inner.take_state()
+    def take_state(self) -> Mapping[str, State]:
+        """The inner task's, and what sinks know beside what they have written."""
+        state = dict(self.inner.take_state())
         for attached, sink in self.sinks:
-            known |= {f"{_of(attached)}{name}": data for name, data in sink.take_state().items()}
-        return known
+            state |= {f"{_SINK}{attached.name}/{name}": data for name, data in sink.take_state().items()}
+        return state
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """Each gets its own; a sink that the topology did not have then begins."""
-        self.inner.put_state(_without_sinks(state))
+        """As the inner task, and the sinks."""
+        self.inner.put_state(_inner(state))
         for attached, sink in self.sinks:
-            sink.put_state(_part(state, attached))
+            sink.put_state(_of_sink(state, attached.name))
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
-        """Each gets its own of all of them."""
-        self.inner.put_states([_without_sinks(state) for state in states], owns)
+        """As the inner task, and the sinks."""
+        self.inner.put_states([_inner(state) for state in states], owns)
         for attached, sink in self.sinks:
-            sink.put_states([_part(state, attached) for state in states], owns)
-
-
-def _of(attached: AttachedSink) -> str:
-    return f"{SINK}{attached.name}/"
-
-
-def _part(state: Mapping[str, bytes], attached: AttachedSink) -> dict[str, bytes]:
-    prefix = _of(attached)
-    return {name.removeprefix(prefix): data for name, data in state.items() if name.startswith(prefix)}
-
-
-def _without_sinks(state: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in state.items() if not name.startswith(SINK)}
+            sink.put_states([_of_sink(state, attached.name) for state in states], owns)
 
 
 class SourceWithSinks(WithSinks, SourceTask):
@@ -181,6 +169,15 @@ class SourceWithSinks(WithSinks, SourceTask):
         """Drain the inner source."""
         super().stop()
         self.inner.stop()
+
+
+def _inner(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if not name.startswith(_SINK)}
+
+
+def _of_sink(state: Mapping[str, bytes], sink: str) -> dict[str, bytes]:
+    start = f"{_SINK}{sink}/"
+    return {name.removeprefix(start): data for name, data in state.items() if name.startswith(start)}
 
 
 def with_sinks(build: Build, sinks: Sequence[AttachedSink]) -> Task:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import Outputs, Owns, Polled, SourceTask, TaskContext
 from penstock.run.operators.sources.files import FilesSource
 from penstock.run.operators.sources.generated import HandedSource, PositionedSource
@@ -46,7 +47,7 @@ class DataFrameSource(SourceTask):
         """Close what is open."""
         self._reader.close()
 
-    def take_state(self) -> dict[str, bytes]:
+    def take_state(self) -> Mapping[str, State]:
         """The reader's position."""
         return self._reader.take_state()
 

@@ -1,7 +1,7 @@
 """Keyed state of a user's stateful operator: a dict per key whose values can be written without pickle.
 
 Values are None, bool, int, float, str, bytes, datetime, date, timedelta, Decimal, and lists, tuples and dicts of them.
-They are written as JSON; values that JSON lacks are tagged. A value of another type is refused when it is put in, not
+The core writes most of them; rarer ones go as JSON, tagged. A value of another type is refused when it is put in, not
 when a checkpoint is taken an hour later. Of a list or tuple the first 8 and the last 8 elements are checked at that
 time, of a dict the first 16 and the last 8, and likewise inside these. So `state["seen"] = seen` costs the same for a
 long `seen` as for a short one. Elements in between, and changes made later inside a list or dict, are checked when the
@@ -12,8 +12,6 @@ checked, because a list that was changed in the middle looks the same.
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -108,23 +106,3 @@ def decode(value: Any) -> Any:  # noqa: ANN401, PLR0911 - the way back from enco
             return {decode(k): decode(v) for k, v in inner}
     msg = f"state holds a value of unknown kind {value[_TAG]!r}; it was written by a newer version"
     raise InvalidInput(msg)
-
-
-def write_states(states: Iterable[tuple[object, KeyState]]) -> bytes:
-    """All keys and what is known about each."""
-    entries = [
-        [
-            encode(key, "key"),
-            {name: encode(value, f"state {name!r} of key {shown(key)}") for name, value in state.items()},
-        ]
-        for key, state in states
-    ]
-    return json.dumps(entries).encode()
-
-
-def read_states(data: bytes) -> list[tuple[Any, KeyState]]:
-    """The way back from `write_states`."""
-    return [
-        (decode(key), KeyState({name: decode(value) for name, value in values.items()}))
-        for key, values in json.loads(data)
-    ]

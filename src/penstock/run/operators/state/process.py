@@ -10,7 +10,7 @@ docs/decisions/0023-keyed-python-state.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -19,11 +19,13 @@ from penstock._core import Clock, KeyedTable, Timers
 from penstock.errors import InvalidInput
 from penstock.run.columns.kernels import EmittedRows, raise_fault
 from penstock.run.columns.native_schema import layout_of
-from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Task, TaskContext
-from penstock.run.operators.convert import from_bytes, identity, shown, to_bytes
+from penstock.run.columns.unwritten import ArrowRows, InSteps, State
+from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Owns, Task, TaskContext
+from penstock.run.operators.convert import from_bytes, identity, own_rows, shown
 from penstock.run.operators.late import rows_late
 from penstock.run.operators.state.event_rows import RowTime, TimeOrdered, split_late
-from penstock.run.operators.state.keyed_state import KeyState, decode, encode, read_states, write_states
+from penstock.run.operators.state.keyed_state import KeyState, decode, encode
+from penstock.run.operators.state.saved_keys import being_written, own_keys, put_keys
 from penstock.run.operators.state.stateful import Emit, Stateful
 from penstock.run.operators.state.timer_moments import delay_us, moment_for, timer_us
 from penstock.run.operators.times import Int64Array
@@ -31,7 +33,6 @@ from penstock.run.operators.times import Int64Array
 __all__ = ["Emit", "KeyState", "Process", "RowTime", "Stateful", "Timers"]
 
 TIMERS_AGAIN_MAX = 1_000_000  # a timer that sets itself again at the same time must not hang the worker
-_CLOCKS = {"event": Clock.EVENT, "clock": Clock.PROCESSING}
 
 
 class Process(Task):
@@ -51,6 +52,8 @@ class Process(Task):
         self.time = time
         self.watermark_us = BEFORE_TIME_US
         self.kept = TimeOrdered(time.column) if time is not None and time.ordered else None
+        self._key_types: pa.Schema | None = None  # as rows have them; None: none has come
+        self._writing: InSteps | None = None
 
     def open(self, context: TaskContext) -> None:
         """Open the user's object."""
@@ -69,6 +72,8 @@ class Process(Task):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Hand every row that is in time to the user's `on_row`, at once or when its turn comes."""
+        if self._key_types is None:
+            self._key_types = pa.schema([batch.schema.field(name) for name in self.keys])
         rows: pa.RecordBatch | None = batch
         if self.time is not None:
             rows, late = split_late(batch, self.time.column, self.watermark_us)
@@ -194,34 +199,45 @@ class Process(Task):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def take_state(self) -> dict[str, bytes]:
-        """State by key, timers, rows that wait for their turn, and the watermark."""
-        timers = {
-            name: [[at_us, encode(key, "key")] for at_us, key in self.table.timers(clock)]
-            for name, clock in _CLOCKS.items()
-        }
-        timers["delays"] = [[delay, encode(key, "key")] for delay, key in self.table.delays()]
+    def take_state(self) -> dict[str, State]:
+        """Keys with their values and timers, rows that wait for their turn, and the watermark."""
+        while self._writing is not None and self._writing.slice():
+            pass  # the table writes one state at a time
+        self._writing = being_written(self.table)
         kept = [] if self.kept is None else self.kept.batches()
+        types = self._key_types
         return {
-            "states": write_states(self.table.states()),
-            "timers": json.dumps(timers).encode(),
-            "kept": to_bytes(kept, kept[0].schema) if kept else b"",
+            "keys": self._writing,
+            "types": b"" if types is None else types.serialize().to_pybytes(),
+            "delays": json.dumps([[delay, encode(key, "key")] for delay, key in self.table.delays()]).encode(),
+            "kept": ArrowRows(kept, kept[0].schema) if kept else b"",
             "watermark": str(self.watermark_us).encode(),
         }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
-        for key, values in read_states(state["states"]):
-            self.table.put(key, values)
-        saved = json.loads(state["timers"])
-        for name, clock in _CLOCKS.items():
-            for at_us, key in saved[name]:
-                self.table.put_timer(clock, at_us, decode(key))
-        for delay, key in saved["delays"]:
-            self.table.put_delay(delay, decode(key))
+        self._put(state, None)
         self.watermark_us = int(state["watermark"])
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """Continue with the keys that are ours."""
+        going_on = [state for state in states if state]
+        for state in going_on:
+            self._put(state, owns)
+        self.watermark_us = min(int(state["watermark"]) for state in going_on)
+
+    def _put(self, state: Mapping[str, bytes], owns: Owns | None) -> None:
+        types = pa.ipc.read_schema(pa.py_buffer(state["types"])) if state["types"] else None
+        self._key_types = types or self._key_types
+        put_keys(self.table, state["keys"], types, owns)
+        delays = [(delay, decode(key)) for delay, key in json.loads(state["delays"])]
+        ours = [True] * len(delays) if owns is None else own_keys([key for _, key in delays], types, owns)
+        for (delay, key), is_ours in zip(delays, ours, strict=True):
+            if is_ours:
+                self.table.put_delay(delay, key)
         if self.kept is not None and state["kept"]:
-            for batch in from_bytes(state["kept"]):
+            kept = from_bytes(state["kept"]) if owns is None else own_rows([state["kept"]], self.keys, owns)
+            for batch in kept:
                 self.kept.add(batch)
 
 

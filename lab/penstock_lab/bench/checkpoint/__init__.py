@@ -1,0 +1,1 @@
+"""`penstock bench checkpoint`; `measure` has its `BENCH`."""

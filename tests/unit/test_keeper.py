@@ -1,0 +1,146 @@
+"""Whole jobs of real workers that keep an epoch in a store, and others that go on from it, in other tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from worker_kit import LocalJob
+
+import penstock as ps
+from penstock.checkpoint.contract import Manifest, Part, Report
+from penstock.checkpoint.store import Store
+from penstock.deploy.worker.keeper import Keeper
+from penstock.errors import InvalidInput
+from penstock.flow import io
+from penstock.run.columns.kernels import Row
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.epochs import epoch_command
+from penstock.run.engine.worker import Checkpoint
+from penstock.run.operators.state.process import Emit, KeyState, Stateful, Timers
+
+ROWS, KEYS, WORKERS = 4_000, 300, 2
+WAIT_S = 60.0
+
+
+class Numbers:
+    """Half of the rows, then nothing until the epoch is committed, then the rest."""
+
+    def __init__(self, committed: threading.Event) -> None:
+        self.committed = committed
+
+    def __call__(self, task: int, tasks: int) -> Iterator[tuple | None]:
+        for n in range(ROWS):
+            while n == ROWS // 2 and not self.committed.is_set():
+                yield None
+            yield f"key {n % KEYS}", n
+
+
+class Sums(Stateful):
+    """Rows and sums by key, one told by a timer of the clock that is set at the first row and far away."""
+
+    schema = "k string, rows bigint, total bigint"
+
+    def on_row(self, key: str, row: Row, state: KeyState, timers: Timers, emit: Emit) -> None:  # type: ignore[override]
+        if "rows" not in state:
+            timers.after(timedelta(days=1))
+        state["rows"] = state.get("rows", 0) + 1
+        state["total"] = state.get("total", 0) + row.n
+
+    def on_end(self, key: object, state: KeyState, emit: Emit) -> None:
+        emit((key, state["rows"], state["total"]))
+
+
+def summed(so_far: Row, row: Row) -> tuple:
+    return so_far.k, so_far.rows + row.rows, so_far.total + row.total
+
+
+def dataflow(kind: str, tasks: int, committed: threading.Event) -> Dataflow:
+    top = ps.Topology("kept")
+    stream = top.source("numbers", io.generator(Numbers(committed), "k string, n bigint"))
+    keyed = stream.key_by("k")
+    if kind == "process":
+        counted = keyed.process(Sums, name="count", tasks=tasks)
+    elif kind == "reduce":
+        single = stream.select("k", "cast(1 as bigint) as rows", "n as total").key_by("k")
+        counted = single.reduce(summed, emit="end", name="count", tasks=tasks)
+    else:
+        asked = keyed.partial_key() if kind == "partial" else keyed
+        counted = asked.aggregate(rows="count(*)", total="sum(n)", emit="end", name="count", tasks=tasks)
+    counted.sink("out", io.collect())
+    return top.build()
+
+
+def answer() -> list[tuple]:
+    found = [range(key, ROWS, KEYS) for key in range(KEYS)]
+    return sorted((f"key {key}", len(numbers), sum(numbers)) for key, numbers in enumerate(found))
+
+
+class Kept:
+    """The driver of one attempt that wants one epoch."""
+
+    def __init__(self, root: Path, flow: Dataflow, committed: threading.Event, restore: int | None) -> None:
+        self.store, self.flow, self.committed, self.restore = Store(str(root)), flow, committed, restore
+        self.attempt = self.store.claim(flow.name)
+        self.parts: dict[int, Part] = {}
+        self.lock = threading.Lock()
+        self.complaints: list[str] = []
+
+    def keeper(self, worker: int) -> Keeper:
+        first = 1 if self.restore is None else self.restore + 1
+        checkpoint = Checkpoint(self.store.root, self.attempt, first, self.restore)
+        return Keeper(checkpoint, worker, self.told, self.complaints.append, lambda: False)
+
+    def told(self, report: Report) -> None:
+        with self.lock:
+            if report.epoch is None:
+                return
+            self.parts[report.part.worker] = report.part
+            if len(self.parts) == WORKERS:
+                tasks = {operator.name: operator.tasks for operator in self.flow.operators}
+                parts = tuple(self.parts[w] for w in range(WORKERS))
+                self.store.commit(Manifest(report.epoch, self.attempt, self.flow.name, tasks, parts))
+                self.committed.set()
+
+
+def run(kept: Kept, *, asks: bool) -> LocalJob:
+    job = LocalJob(kept.flow, WORKERS, epochs=kept.keeper)
+    job.start()
+    if asks:
+        for control in job.controls:
+            control.say(epoch_command(1))
+    job.join()
+    return job
+
+
+def gone_on(kind: str, root: Path, tasks: Sequence[int]) -> LocalJob:
+    """A job that keeps an epoch half-way, and another with so many tasks that goes on from there."""
+    committed = threading.Event()
+    first = Kept(root, dataflow(kind, tasks[0], committed), committed, None)
+    job = run(first, asks=True)
+    assert job.errors == [None] * WORKERS
+    assert committed.is_set()
+    assert sorted(tuple(row.values()) for row in job.rows("out")) == answer()
+    return run(Kept(root, dataflow(kind, tasks[1], committed), committed, 1), asks=False)
+
+
+@pytest.mark.parametrize("tasks", [(2, 2), (2, 3), (3, 1)], ids=str)
+@pytest.mark.parametrize("kind", ["aggregate", "reduce", "process"])
+def test_a_job_goes_on_from_what_was_kept_in_as_many_tasks_as_it_has_now(
+    kind: str, tasks: tuple[int, int], tmp_path: Path
+) -> None:
+    job = gone_on(kind, tmp_path, tasks)
+    assert job.errors == [None] * WORKERS
+    assert sorted(tuple(row.values()) for row in job.rows("out")) == answer()
+
+
+def test_keys_that_live_in_two_tasks_are_not_shared_out_anew(tmp_path: Path) -> None:
+    committed = threading.Event()
+    run(Kept(tmp_path, dataflow("partial", 2, committed), committed, None), asks=True)
+    assert committed.is_set()
+    job = run(Kept(tmp_path, dataflow("partial", 3, committed), committed, 1), asks=False)
+    (error,) = {str(error) for error in job.errors if isinstance(error, InvalidInput)}
+    assert error.startswith("operator 'count' has 3 tasks and the state of 2, in which each key of partial_key()")
