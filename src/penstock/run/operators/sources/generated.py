@@ -52,6 +52,8 @@ class PositionedSource(SourceTask):
         if self.stopped:
             return ENDED
         iterator = self._started()
+        if self.taken < self._skip and not self._skips(iterator):
+            return Polled(wait_until_us=now_us + PAUSE_US)
         rows: list[object] = []
         began_ns, look_at, step, room = time.monotonic_ns(), 1, 1, BATCH_BYTES_MAX
         while len(rows) < self.context.rows_max:
@@ -67,7 +69,7 @@ class PositionedSource(SourceTask):
             if item is _ENDED:
                 self._emit(rows, out)
                 return ENDED
-            self.taken += 1
+            self.taken += item is not None
             if isinstance(item, pa.RecordBatch):
                 self._emit(rows, out)
                 out.emit(conform(item, self.schema, f"source {self.context.operator!r}"))
@@ -82,24 +84,31 @@ class PositionedSource(SourceTask):
     def _started(self) -> Iterator[object]:
         if self._iterator is None:
             self._iterator = iter(self.items())
-            for _ in range(self._skip):
-                if next(self._iterator, self) is self:
-                    msg = f"source {self.context.id!r} cannot continue at item {self._skip}: it has fewer now"
-                    raise InvalidInput(msg)
-            self.taken = self._skip
         return self._iterator
+
+    def _skips(self, iterator: Iterator[object]) -> bool:
+        """Pass over what was taken before; False where there is nothing yet, and more to pass over."""
+        while self.taken < self._skip:
+            item = next(iterator, _ENDED)
+            if item is None:
+                return False
+            if item is _ENDED:
+                msg = f"source {self.context.id!r} cannot continue at item {self._skip}: it has fewer now"
+                raise InvalidInput(msg)
+            self.taken += 1
+        return True
 
     def _emit(self, rows: list[object], out: Outputs) -> None:
         if rows:
             out.emit(rows_to_batch(rows, self.schema))
 
     def take_state(self) -> dict[str, bytes]:
-        """How many items have been taken."""
+        """How many items have been taken; pauses do not count: they depend on the time, and come otherwise again."""
         return {"taken": str(max(self.taken, self._skip)).encode()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Skip what was taken before."""
-        self._skip = int(state["taken"])
+        self._skip, self.taken = int(state["taken"]), 0
         self._iterator = None
 
 
