@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from recovery_kit import KEYS, ROWS, answer, await_epoch, await_recoveries, counts, kill, numbers, rows_of
 
 import penstock as ps
+from penstock.deploy.results.dataframes import SMALL_BYTES
 from penstock.flow import io
 
 
@@ -72,7 +73,11 @@ def test_a_job_whose_worker_is_killed_goes_on_from_its_last_epoch(
     footprint.assert_gone()
 
 
-def test_a_region_keeps_its_order_when_one_of_its_workers_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small_bytes", [SMALL_BYTES, 0], ids=["few rows", "many rows"])
+def test_a_region_keeps_its_order_when_one_of_its_workers_is_killed(
+    spark: SparkSession, tmp_path: Path, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.deploy.results.dataframes.SMALL_BYTES", small_bytes)
     gate = tmp_path / "gate"
     top = ps.Topology("region")
     region = top.source("numbers", numbers(gate)).parallel(2)
