@@ -1,6 +1,6 @@
 """Counts what a sink has lost, repeated and put out of order: a program of its own that knows nothing of Penstock.
 
-    python checker.py FOLDER --sources 4 --rows 15000 [--counted seen]
+    python checker.py FOLDER --rows 15000,15000,14998 [--counted seen]
 
 Source task i of a trial has numbered its rows 0, 1, ...: columns `source` and `n`. Read is what any reader of a Parquet
 folder would: files whose names begin neither with a dot nor with an underscore, in the order of the numbers in their
@@ -71,9 +71,9 @@ class Source:
             self.greatest = max(self.greatest, number)
 
 
-def judge(folder: Path, sources: int, rows: int, counted: str | None = None) -> Verdict:
-    """Read the folder and count."""
-    verdict, found = Verdict(), [Source(rows) for _ in range(sources)]
+def judge(folder: Path, rows: list[int], counted: str | None = None) -> Verdict:
+    """Read the folder and count; `rows` has how many each source gave."""
+    verdict, found = Verdict(), [Source(each) for each in rows]
     for path in visible(folder):
         verdict.files += 1
         columns = ["source", "n", *([counted] if counted else [])]
@@ -118,13 +118,13 @@ def main(words: list[str]) -> int:
     """The verdict as one JSON object; 1 where the folder is not as it should be."""
     reader = argparse.ArgumentParser(description="Counts rows lost, repeated and out of order in a Parquet folder.")
     reader.add_argument("folder", type=Path)
-    reader.add_argument("--sources", type=int, required=True)
-    reader.add_argument("--rows", type=int, required=True, help="of each source")
+    reader.add_argument("--rows", required=True, help="of each source, with commas")
     reader.add_argument("--counted", help="a column with the number of rows of the source so far")
     given = reader.parse_args(words)
-    if not (0 < given.sources <= SOURCES_MAX and 0 < given.rows <= ROWS_MAX and given.folder.is_dir()):
-        reader.error(f"give a folder, 1 to {SOURCES_MAX} sources and 1 to {ROWS_MAX:,} rows")
-    verdict = judge(given.folder, given.sources, given.rows, given.counted)
+    counts = [int(word) if word.isdigit() else -1 for word in given.rows.split(",")]
+    if not (len(counts) <= SOURCES_MAX and all(0 <= rows <= ROWS_MAX for rows in counts) and given.folder.is_dir()):
+        reader.error(f"give a folder, and 0 to {ROWS_MAX:,} rows for each of at most {SOURCES_MAX} sources")
+    verdict = judge(given.folder, counts, given.counted)
     sys.stdout.write(json.dumps(asdict(verdict)) + "\n")
     return 0 if verdict.is_sound else 1
 
