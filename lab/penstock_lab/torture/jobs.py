@@ -30,7 +30,7 @@ COUNTED = "seen"
 GATE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.002
 LAST_BATCHES = 5  # which wait for the end of the trial
-MEMORY_FILE_BYTES = 16 << 10
+MEMORY_FILE_BYTES = 128 << 10  # fewer than any ring has, more than the files of an epoch here
 
 
 @dataclass(frozen=True)

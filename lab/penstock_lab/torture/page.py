@@ -64,7 +64,7 @@ are sums over all trials of a line; rows that nobody gave and wrong state count 
 
 RECOVERIES = """## How long a recovery takes
 
-From `kill -9` of a worker in a warm session. The first new row is seen by readers when the next epoch is committed, every
+From `kill -9` of a worker in a warm session. Readers see the first new row when the next epoch is committed, every
 0.1 to 0.4 s here. Targets: p50 at most 1 s, p99 at most 5 s.
 
 | | trials | p50 | p99 | slowest |

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from penstock.run.transport.wire import Kind, pack
-from penstock_lab.torture.jobs import Arrival, Numbered, released
+from penstock_lab.torture.jobs import Arrival, released
 from penstock_lab.torture.lines import clock_library
 from penstock_lab.torture.processes import channels, lowest_free, taken
 from penstock_lab.torture.trial import Trial, Unmet
@@ -48,6 +48,8 @@ def memory_files(trial: Trial) -> None:
         pids = trial.pids()
         trial.at_work()
         trial.gates.lift(Arrival.NO_MEMORY_FILES)
+        for pid in trial.pids():  # files of the sink may be as long as they like again
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         trial.finish()
     finally:
         released(pids)
@@ -90,8 +92,8 @@ def clock(trial: Trial) -> None:
             trial.await_(lambda: trial.job.epoch > epoch + 1, "epochs after the jump")  # noqa: B023 # awaited here
         if trial.choose.random() < 0.5:
             trial.note("then a worker is killed")
-            trial.recovered(trial.kill(trial.choose.choice(trial.pids())))
-        trial.gates.set(Numbered.GO)
+            trial.kill(trial.choose.choice(trial.pids()))
+            trial.await_(lambda: trial.job.recoveries > 0, "a recovery")
         trial.finish()
     finally:
         jumped(file, 0)
