@@ -39,6 +39,7 @@ def test_a_tortured_job_is_complete(spark: SparkSession, footprint: Footprint, t
         TRIALS[line](trial)
     assert trial.row.verdict == HELD, trial.row
     assert trial.row.counts["rows"] > 0
+    assert set(trial.job.results) == {"out"}  # asked for, so that nothing has to be kept for whoever might
     footprint.assert_gone()
 
 
