@@ -39,8 +39,9 @@ def test_a_tortured_job_is_complete(spark: SparkSession, footprint: Footprint, t
         TRIALS[line](trial)
     assert trial.row.verdict == HELD, trial.row
     assert trial.row.counts["rows"] > 0
-    assert set(trial.job.results) == {"out"}  # asked for, so that nothing has to be kept for whoever might
-    footprint.assert_gone()
+    if trial.sink == "parquet":  # files of collected rows stay for their DataFrame
+        assert set(trial.job.results) == {"out"}  # asked for, so that nothing is kept for whoever might
+        footprint.assert_gone()
 
 
 def test_a_driver_that_is_killed_goes_on_when_its_program_is_started_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from penstock_lab.torture.contract import Line
 COMPLETE = "complete; 0 lost, 0 repeated, 0 out of order"
 TYPED = "typed error or recovery within 10 s; then complete, 0 / 0 / 0"
 NO_GROWTH = "memory, descriptors, threads, segments grow at most 1 %; 0 / 0 / 0"
+READABLE = "typed errors only, nothing read beyond their bytes"
 ONLY_TYPED = "typed errors only, none accepted"
 OVERLOAD = "memory at most 10 % above, nothing dropped, latency back within 5 s"
 CLUSTER = "local-cluster[3,2,1024]"
@@ -41,10 +42,23 @@ LINES = (
     Line(
         "strangers", "1,000 connections of strangers while a job runs", "none accepted, the job undisturbed", trials=10
     ),
-    Line("mutated-frames", "50,000 mutated frames", "typed errors only", master=None, processes=2),
+    Line(
+        "mutated-frames",
+        "50,000 mutated frames",
+        "typed errors only, nothing read beyond their bytes",
+        master=None,
+        processes=2,
+    ),
     Line("mutated-files", "5,000 mutated parts and manifests", ONLY_TYPED, master=None, processes=2),
     Line("simulation", "250 simulated jobs with crashes", COMPLETE, trials=40, master=None, processes=2, limit_s=900.0),
-    Line("overload", "10x overload for 60 s", OVERLOAD, trials=1, master="local[4]", limit_s=300.0),
+    Line(
+        "overload",
+        "10x overload for 60 s of an operator that takes 25,000 rows a second",
+        OVERLOAD,
+        trials=1,
+        master="local[4]",
+        limit_s=300.0,
+    ),
     Line("soak", "70 % of the maximum for as long as asked", NO_GROWTH, trials=1, master="local[4]", limit_s=900.0),
 )
 

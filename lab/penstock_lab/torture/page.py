@@ -35,8 +35,8 @@ Closures are code. Whoever can submit a topology, or write into the checkpoint f
 same machine, can run code as that user: Penstock does not protect a job from them. It does protect a job from processes
 of others and from the network: control lines and channels open only to proofs of the attempt's own keys, and what does
 not prove itself is turned away (`strangers`). Frames between workers that have proved themselves carry no checksum
-beyond the transport's own: a changed frame is refused where it is malformed (`mutated-frames`), and a peer that holds
-the key is believed.
+beyond the transport's own: a changed frame is refused where it is malformed or would be read beyond its bytes
+(`mutated-frames`), and a peer that holds the key is believed.
 """
 
 ELSEWHERE = """- What checkpoints cost (throughput every 10 s and every 1 s, latency in an epoch, pauses of the loop):
@@ -139,6 +139,8 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "minutes": ("minutes", ""),
     "tried": ("tried", "sum"),
     "refused": ("refused", "sum"),
+    "unsound": ("readable but unsound", "sum"),
+    "turned_away": ("turned away", "sum"),
 }
 
 

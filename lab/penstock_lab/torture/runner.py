@@ -206,10 +206,10 @@ class Player:
 
 
 def version_of(root: Path) -> str:
-    """The code that is tried: the trees of product and laboratory as the repository names them, and if they differ."""
+    """The code that is tried: the trees of product and core as the repository names them, and whether they differ."""
     try:
-        trees = [_git(root, "rev-parse", "--short=12", f"HEAD:{part}") for part in ("src", "core", "lab")]
-        changed = _git(root, "status", "--porcelain", "--", "src", "core", "lab")
+        trees = [_git(root, "rev-parse", "--short=12", f"HEAD:{part}") for part in ("src", "core")]
+        changed = _git(root, "status", "--porcelain", "--", "src", "core")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return "-".join(trees) + ("-changed" if changed else "")
