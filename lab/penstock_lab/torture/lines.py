@@ -13,6 +13,7 @@ TYPED = "typed error or recovery within 10 s; then complete, 0 / 0 / 0"
 NO_GROWTH = "memory, descriptors, threads, segments grow at most 1 %; 0 / 0 / 0"
 READABLE = "typed errors only, nothing read beyond their bytes"
 ONLY_TYPED = "typed errors only, none accepted"
+FLOODED = "10x overload for 60 s of an operator that takes 25,000 rows a second"
 OVERLOAD = "memory at most 10 % above, nothing dropped, latency back within 5 s"
 CLUSTER = "local-cluster[3,2,1024]"
 
@@ -53,7 +54,7 @@ LINES = (
     Line("simulation", "250 simulated jobs with crashes", COMPLETE, trials=40, master=None, processes=2, limit_s=900.0),
     Line(
         "overload",
-        "10x overload for 60 s of an operator that takes 25,000 rows a second",
+        FLOODED,
         OVERLOAD,
         trials=1,
         master="local[4]",
