@@ -2,8 +2,8 @@
 
 One trial is a block of many; its seed says which. Changed frames have no checksum of their own: they are refused with
 the error that is meant for it, or can be read without leaving their bytes. Of those some are unsound, such as texts
-that are no UTF-8 or a wrong count of nulls, and are counted. Changed files of a checkpoint have checksums: each is refused,
-or holds what was written.
+that are no UTF-8 or a wrong count of nulls; they are counted. Changed files of a checkpoint have checksums: each is
+refused, or holds what was written.
 """
 
 from __future__ import annotations
