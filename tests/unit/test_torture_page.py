@@ -52,7 +52,7 @@ def test_what_is_no_row_is_passed_over(tmp_path: Path, text: str) -> None:
 def run(*rows: Row) -> Run:
     for each in rows:
         each.version = "v"
-    return Run("a machine", "0123", "v", "2026-01-01", rows)
+    return Run("a machine", "0123", "v", "2026-01-01", "idle", rows)
 
 
 def test_the_page_tells_what_held_and_what_did_not() -> None:

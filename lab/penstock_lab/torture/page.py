@@ -35,14 +35,14 @@ Closures are code. Whoever can submit a topology, or write into the checkpoint f
 same machine, can run code as that user: Penstock does not protect a job from them. It does protect a job from processes
 of others and from the network: control lines and channels open only to proofs of the attempt's own keys, and what does
 not prove itself is turned away (`strangers`). Frames between workers that have proved themselves carry no checksum
-beyond the transport's own: a changed frame is refused where it is malformed or would be read beyond its bytes
-(`mutated-frames`), and a peer that holds the key is believed.
+beyond the transport's own: a changed frame is refused where it is malformed (`mutated-frames`), and a peer that holds
+the key is believed.
 """
 
 ELSEWHERE = """- What checkpoints cost (throughput every 10 s and every 1 s, latency in an epoch, pauses of the loop):
   `penstock bench checkpoint`, on a quiet machine.
 - Producers and consumers of a ring killed 100,000 times, a million mutated segments and 1,000 killed jobs without
-  checkpoints: `make soak`. Address and thread sanitisers: `make sanitise`.
+  checkpoints: `make soak`. Address and thread sanitisers, which would see a byte read too far: `make sanitise`.
 - Loss of power, of the machine or of its disk; partitions of a network; more than one machine.
 """
 
@@ -79,6 +79,7 @@ class Run:
     commit: str
     version: str  # of the code; rows of others are left out
     day: str
+    load: str  # of the machine: times depend on what else it does
     rows: Sequence[Row]
 
     def of(self, line: Line) -> list[Row]:
@@ -92,7 +93,7 @@ def page(run: Run, lines: Sequence[Line], lacking: Mapping[str, str]) -> str:
     tried = [(line, rows) for line in lines if (rows := run.of(line))]
     parts = [
         HEAD,
-        f"Machine: {run.machine}. Day: {run.day}. Commit: {run.commit}, code {run.version}.\n",
+        f"Machine: {run.machine}; {run.load}. Day: {run.day}. Commit: {run.commit}, code {run.version}.\n",
         PROMISES,
         TRIED,
         *(_line(line, rows) for line, rows in tried),
@@ -137,6 +138,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "segments_growth": ("segments", "%"),
     "rows_per_s": ("rows/s", ""),
     "minutes": ("minutes", ""),
+    "recoveries": ("recoveries", "sum"),
     "tried": ("tried", "sum"),
     "refused": ("refused", "sum"),
     "unsound": ("readable but unsound", "sum"),

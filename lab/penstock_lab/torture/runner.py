@@ -87,7 +87,8 @@ class Ledger:
         """RELIABILITY.md."""
         day = datetime.now(UTC).date().isoformat()
         lacks = {line.name: why for line in lines if (why := lacking(line))}
-        return page(Run(machine_line(), commit_of(ROOT), self.version, day, self.rows), lines, lacks)
+        load = f"{os.getloadavg()[2]:.1f} processes ran or waited in the last quarter of an hour"
+        return page(Run(machine_line(), commit_of(ROOT), self.version, day, load, self.rows), lines, lacks)
 
     def add(self, row: Row) -> None:
         """Keep a row."""

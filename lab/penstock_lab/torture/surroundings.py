@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from penstock.run.transport.wire import Kind, pack
 from penstock_lab.torture.jobs import Arrival, released
 from penstock_lab.torture.lines import clock_library
 from penstock_lab.torture.processes import channels, lowest_free, taken
-from penstock_lab.torture.trial import Trial, Unmet
+from penstock_lab.torture.trial import TYPED_SECONDS, Trial, Unmet
 
 HOUR_S = 3600
 CLOCK_FILE = "clock"  # beside the trials' folders
@@ -26,13 +27,12 @@ def descriptors(trial: Trial) -> None:
     try:
         lowest = lowest_free(pid)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
-        goes_on = trial.ends_or_says_why()
-        released([pid])  # Spark would give it to the next attempt as it is
-        if not goes_on:
+        job, began = trial.job, time.monotonic()
+        trial.await_(lambda: job.error is not None or job.recoveries > 0, "a worker that says so", TYPED_SECONDS)
+        trial.row.figures["to_answer_s"] = time.monotonic() - began
+        released([pid])  # Spark gives it to the next attempt as it is
+        if job.error is not None:
             trial.begin()
-        elif not trial.job.recoveries:
-            msg = "the worker needed no further descriptor"
-            raise Unmet(msg)
         trial.finish()
     finally:
         released([pid])
