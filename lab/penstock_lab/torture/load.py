@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,12 @@ SOAK_SHARE = 0.7
 MAXIMUM_S = 10.0  # how long the maximum is measured
 SOAK_GROWTH_MAX = 0.01
 QUICK_MINUTES, SOAK_SAMPLE_S = 0.5, 1.0
+CLOSING = 3  # samples at the end, when the job is closing
+WATCHED = tuple(
+    (at, who, name)
+    for at, who in enumerate(("driver", "workers"))
+    for name in ("memory_bytes", "descriptors", "threads", "segments")
+)
 LAG_S = 0.1  # behind its schedule by more than this a source has been slowed
 
 
@@ -179,21 +185,27 @@ def soak(trial: Trial) -> None:
     most = sum(given_by(maximum)) / MAXIMUM_S
     rate = SOAK_SHARE * most
     trial.begin_topology(busy(trial, Wave(SOAK_ROWS, ((minutes * 60, rate),))))
-    samples: list[Held] = []
+    samples: list[tuple[Held, Held]] = []  # of this process, and of the workers
     while not trial.job.wait(SOAK_SAMPLE_S):
-        samples.append(together([os.getpid(), *trial.pids()]))
+        samples.append((held(os.getpid()), together(trial.pids())))
     trial.ended()
-    tenth = max(1, len(samples) // 10)
-    before, after = samples[tenth : 2 * tenth], samples[-tenth - 1 : -1]
-    growths = {}
-    for name in ("memory_bytes", "descriptors", "threads", "segments"):
-        first, last = (percentile([getattr(each, name) for each in part], 0.5) for part in (before, after))
-        growths[name] = last / first - 1 if first else float(last > 0)
-        trial.row.figures[f"{name}_growth"] = growths[name]
+    growths = {f"{who}_{name}": grown([getattr(pair[at], name) for pair in samples]) for at, who, name in WATCHED}
+    trial.row.figures |= {f"{name}_growth": growth for name, growth in growths.items()}
+    tenths = samples[:: max(1, len(samples) // 10)]
+    trial.note(
+        "MB of driver and workers: " + " ".join(f"{d.memory_bytes >> 20}+{w.memory_bytes >> 20}" for d, w in tenths)
+    )
     trial.row.figures |= {"minutes": minutes, "rows_per_s": rate, "maximum_per_s": most}
     sound(trial, is_counted=True)
     if worst := {name: growth for name, growth in growths.items() if growth > SOAK_GROWTH_MAX}:
         raise Broken("grew: " + ", ".join(f"{name} by {growth:.1%}" for name, growth in worst.items()))
+
+
+def grown(values: Sequence[float]) -> float:
+    """From the third tenth of the time, when all is warm, to the last; the end itself is left out."""
+    tenth = max(1, len(values) // 10)
+    before, after = percentile(values[2 * tenth : 3 * tenth], 0.5), percentile(values[-tenth - CLOSING : -CLOSING], 0.5)
+    return after / before - 1 if before else float(after > 0)
 
 
 def together(pids: list[int]) -> Held:

@@ -256,7 +256,6 @@ def checked(folder: Path, rows: Sequence[int], *, is_counted: bool) -> dict[str,
 def judged(trial: Trial) -> Iterator[None]:
     """Run a trial in this block: its row says what became of it, whatever it raises, and its job is gone."""
     row, began = trial.row, time.monotonic()
-    chosen = f"sink {trial.sink}, transport {trial.transport}, epochs every {trial.interval_s:g} s"
     try:
         yield
         row.verdict = HELD
@@ -267,7 +266,7 @@ def judged(trial: Trial) -> Iterator[None]:
     except Exception as error:  # of the product's or of the trial's: both are to be looked into
         row.verdict, row.error = BROKEN, f"{type(error).__name__}: {error}"
     finally:
-        row.notes.insert(0, chosen)
+        row.notes.insert(0, f"sink {trial.sink}, transport {trial.transport}, epochs every {trial.interval_s:g} s")
         row.seconds = round(time.monotonic() - began, 3)
         row.figures = {name: round(value, 4) for name, value in row.figures.items()}
         if trial._job is not None:
