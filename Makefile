@@ -10,7 +10,7 @@ FAULTS := .build/ring/faults
 CXX_TEST := c++ -std=c++20 -Icore -g -Wall -Wextra -Werror -DPENSTOCK_KILL_POINTS -pthread
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit reference bench peers peers-engine sanitise soak clean
+.PHONY: help demo test check lint types unit reference bench peers peers-engine sanitise soak torture clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ sanitise: $(VENV)/.stamp ## the core's tests with address and undefined-behaviou
 	$(FAULTS)-address threads 3 1
 	for point in $$($(FAULTS)-address points); do $(FAULTS)-address kill $$point 10 1 || exit 1; done
 	TSAN_OPTIONS=halt_on_error=1 $(FAULTS)-thread threads 10 1
+
+torture: $(VENV)/.stamp ## break real jobs on purpose for up to 90 minutes and write RELIABILITY.md; goes on where it was interrupted
+	$(BIN)/penstock torture --page RELIABILITY.md
 
 soak: $(FAULTS) $(VENV)/.stamp ## 100,000 killed producers and consumers, a million mutated segments, 1,000 killed jobs
 	$(FAULTS) random 100000 1

@@ -28,6 +28,7 @@ import penstock as ps
 from penstock.checkpoint.store import Store
 from penstock.deploy.driver.facts import slots_now
 from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.results.dataframes import SMALL_BYTES
 from penstock.errors import JobFailed
 from penstock.flow import io
 
@@ -90,7 +91,11 @@ def test_a_job_whose_worker_is_killed_goes_on_from_its_last_epoch(
     footprint.assert_gone()
 
 
-def test_a_region_keeps_its_order_when_one_of_its_workers_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small_bytes", [SMALL_BYTES, 0], ids=["few rows", "many rows"])
+def test_a_region_keeps_its_order_when_one_of_its_workers_is_killed(
+    spark: SparkSession, tmp_path: Path, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.deploy.results.dataframes.SMALL_BYTES", small_bytes)
     gate = tmp_path / "gate"
     top = ps.Topology("region")
     region = top.source("numbers", numbers(gate)).parallel(2)

@@ -56,7 +56,8 @@ ALLOWED_IN_LAB = {
     "nexmark": set(),
     "reproduce": {"simulate", "bench"},
     "bench": {"simulate", "nexmark", "same_rows"},
-    "commands": {"bench", "reproduce"},
+    "torture": {"simulate", "bench"},
+    "commands": {"bench", "reproduce", "torture"},
     "reference": set(),
 }
 # Libraries that only the named rooms may know.

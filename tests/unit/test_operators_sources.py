@@ -62,6 +62,26 @@ def test_generators_are_shared_and_go_on_where_they_were(tasks: int, rows_max: i
     assert all(batch.num_rows <= rows_max and batch.schema == SCHEMA for batch in out.batches["out"])
 
 
+@given(before=st.lists(st.integers(0, 3), max_size=8), after=st.lists(st.integers(0, 3), max_size=20))
+def test_pauses_that_come_otherwise_again_lose_and_repeat_nothing(before: list[int], after: list[int]) -> None:
+    pauses: list[int] = []
+
+    def paused(task: int, tasks: int) -> Iterator[object]:
+        for n in range(12):
+            yield from [None] * (pauses[n] if n < len(pauses) else 0)
+            yield n, "a"
+
+    out, build = Recorder(), partial(GeneratorSource, paused, SCHEMA)
+    task, pauses = opened(build, rows_max=1), before
+    for _ in range(len(before) + sum(before)):
+        task.poll(0, out)
+    state = task.take_state()
+    task, pauses = opened(build, rows_max=1), after
+    task.put_state(state)
+    drain(task, out)
+    assert [row[0] for row in out.rows()] == list(range(12))
+
+
 def test_rows_of_a_slow_generator_go_out_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, GATHER_NS + 1)  # every look at it finds that the time is over
     monkeypatch.setattr("penstock.run.operators.sources.generated.time.monotonic_ns", lambda: next(clock))

@@ -19,11 +19,12 @@ from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import make_plan
 from penstock.optimise.contract import Options, Placement, Problem
+from penstock_lab.bench.machine import machine_line
 from penstock_lab.reproduce import ITEMS, Item, find_item, reproduce
 from penstock_lab.reproduce import statements as cost
 from penstock_lab.reproduce import time_statements as time
 from penstock_lab.reproduce.measure import Case, Row
-from penstock_lab.reproduce.page import COLUMNS, machine_line
+from penstock_lab.reproduce.page import COLUMNS
 from penstock_lab.reproduce.statements import OPTIMUM, Figures
 
 SIZES = (10, 12)

@@ -6,6 +6,7 @@ that have ended count with the parent that waited for them. On other systems the
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def tree_cpu_seconds(proc: Path = Path("/proc")) -> float | None:
         pid = int(folder.name)
         parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
     return sum(ticks[pid] for pid in below(os.getpid(), parents) if pid in ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def parents_of(proc: Path = Path("/proc")) -> dict[int, int]:
+    """The parent of each process that lives."""
+    found: dict[int, int] = {}
+    for folder in list(proc.glob("[0-9]*"))[:PROCESSES_MAX]:
+        with contextlib.suppress(OSError):
+            found[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
 
 
 def below(root: int, parents: dict[int, int]) -> set[int]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock_lab.bench.machine import machine_line
 from penstock_lab.reproduce.item import Report, prepare_folder
 from penstock_lab.reproduce.measure import Progress
-from penstock_lab.reproduce.page import machine_line
 from penstock_lab.reproduce.statements import Figures, Statement, Verdict, judged, not_run
 from penstock_lab.simulate.experiments import RUN_S
 

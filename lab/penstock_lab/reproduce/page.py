@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock_lab.bench.machine import machine_line
 from penstock_lab.reproduce.measure import Row
 from penstock_lab.reproduce.statements import OPTIMUM, Figures
 from penstock_lab.reproduce.time_statements import spoken
@@ -59,21 +58,6 @@ def write_rows(rows: Sequence[Row], path: Path) -> Path:
 
 def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.9g}"
-
-
-def machine_line() -> str:
-    """CPU model, cores and Python version of the machine that measured."""
-    return f"{_cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.lower().startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:  # not Linux
-        pass
-    return platform.processor() or platform.machine() or "unknown CPU"
 
 
 def write_page(item: Item, report: Report, figures: Figures, repeats: int) -> None:

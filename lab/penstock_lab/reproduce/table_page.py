@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock_lab.reproduce.page import machine_line
+from penstock_lab.bench.machine import machine_line
 
 if TYPE_CHECKING:
     from penstock_lab.reproduce.cola_table1 import Entry, Table, TableItem

@@ -18,9 +18,9 @@ from penstock_lab.bench.ipc import measure as ipc
 from penstock_lab.bench.ipc import netty_link as ipc_netty
 from penstock_lab.bench.ipc import transports as ipc_transports
 from penstock_lab.bench.ipc.cases import KB, Case, Outcome
+from penstock_lab.bench.machine import machine_line
 from penstock_lab.reproduce.item import Report, prepare_folder
 from penstock_lab.reproduce.measure import Progress
-from penstock_lab.reproduce.page import machine_line
 from penstock_lab.reproduce.statements import Statement, Verdict, judged, not_run
 from penstock_lab.reproduce.turbostream_chart import draw_sweeps
 from penstock_lab.reproduce.words import SIGNIFICANT_GROWTH, about, meaning, much_more, similar

@@ -10,6 +10,8 @@ The driver publishes an epoch before it commits the next one, and resumes before
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Publication
@@ -170,8 +172,22 @@ class CollectPublication(_Moved):
 
     def files(self) -> list[str]:
         """The parts, by task and epoch: the order in which each task had its rows."""
+        return [path for paths in self.by_task().values() for path in paths]
+
+    def by_task(self) -> dict[int, list[str]]:
+        """The parts of each task, in the order of its rows."""
         parts = [part for name in self.folder.names() if (part := PartName.read(name, self._sink)) is not None]
-        return [self.folder.named(str(part)) for part in sorted(parts, key=lambda part: (part.task, part.epoch))]
+        found: dict[int, list[str]] = {}
+        for part in sorted(parts, key=lambda part: (part.task, part.epoch)):
+            found.setdefault(part.task, []).append(self.folder.named(str(part)))
+        return found
+
+    def batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one Parquet part, bit by bit."""
+        import pyarrow.parquet as pq
+
+        with self.folder.filesystem.open_input_file(self.folder.at(path.rpartition("/")[2])) as file:
+            yield from pq.ParquetFile(file).iter_batches()
 
     @property
     def is_parquet(self) -> bool:

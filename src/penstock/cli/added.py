@@ -16,7 +16,7 @@ from penstock.errors import InvalidInput
 from penstock.extensions import COMMANDS, OURS, extensions_of, package_of, taken, why_not_loaded
 
 # Verbs that users know from the documentation, and the package that has them.
-ELSEWHERE = {"reproduce": "penstock-lab", "bench": "penstock-lab"}
+ELSEWHERE = {"reproduce": "penstock-lab", "bench": "penstock-lab", "torture": "penstock-lab"}
 
 
 def register(app: typer.Typer) -> None:

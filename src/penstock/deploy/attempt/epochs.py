@@ -59,6 +59,7 @@ class DriverEpochs:
         self._thread: threading.Thread | None = None
         self._over = False  # the attempt under way has ended
         self._asked = 0  # epochs wanted out of turn, counted
+        self._began_from = 0  # the epoch from which the attempt before began
 
     # -- from attempt to attempt ---------------------------------------------------------------------------------------
 
@@ -95,11 +96,18 @@ class DriverEpochs:
         self._resume()
 
     def again(self) -> None:
-        """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over."""
+        """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over.
+
+        Where the attempt before got no further than its first epoch, that may be damaged: then all of it is read.
+        """
         self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)  # never back from another driver
+        if self.last_epoch == self._began_from > 0:
+            self.committed = self.store.latest()
+            self.notes += self.store.notes
         self._resume()
 
     def _resume(self) -> None:
+        self._began_from = self.last_epoch
         with self.store.held(self.attempt):
             for publication in self._publications.values():
                 publication.resume(self.committed)

@@ -22,7 +22,8 @@ from penstock.deploy.results.types import spark_schema
 from penstock.deploy.session.local import runs_here
 from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.run.dataflow import Dataflow
-from penstock.run.operators.sinks.positional import fits_parquet, positional
+from penstock.run.operators.sinks.positional import OPTIONS, fits_parquet, fitted, positional
+from penstock.run.operators.sinks.row_groups import RowGroups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,9 +117,25 @@ class Results:
     def _read_published(self, sink: str, published: CollectPublication) -> DataFrame:
         """The rows of committed epochs, which stay in the checkpoint folder."""
         schema = self._schemas[sink]
-        if published.is_parquet and published.size > SMALL_BYTES:
+        if not published.is_parquet or published.size <= SMALL_BYTES:
+            return frame_of(self._spark, published.table(schema))
+        if all(len(paths) == 1 for paths in published.by_task().values()):
             return self._parquet(schema, published.files()).toDF(*schema.names)
-        return frame_of(self._spark, published.table(schema))
+        frame = self._parquet(schema, self._joined(sink, published))
+        self._read_in_place.append(frame)
+        return frame.toDF(*schema.names)
+
+    def _joined(self, sink: str, published: CollectPublication) -> list[str]:
+        """One file for each task: of several files Spark reads the longest first, and not the first."""
+        folder = self._folder.path / f"joined-{self._order.index(sink)}"
+        folder.mkdir(mode=0o700)
+        for task, paths in published.by_task().items():
+            joined = RowGroups(folder / f"part-{task:05d}.parquet", positional(self._schemas[sink]), **OPTIONS)
+            for path in paths:
+                for batch in published.batches(path):
+                    joined.add(fitted(batch, joined.schema))
+            joined.finish()
+        return [folder.as_uri()]
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -1,0 +1,192 @@
+"""Much of something: frames and files that were changed, connections of strangers, simulated jobs.
+
+One trial is a block of many; its seed says which. Changed frames have no checksum of their own: they are refused with
+the error that is meant for it, or can be read without leaving their bytes. Of those some are unsound, such as texts
+that are no UTF-8 or a wrong count of nulls; they are counted. Changed files of a checkpoint have checksums: each is
+refused, or holds what was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from penstock.checkpoint import manifests, parts
+from penstock.checkpoint.contract import Manifest, Part
+from penstock.errors import CheckpointDamaged
+from penstock.run.contract import Staged
+from penstock.run.engine.epochs import TaskSnapshot
+from penstock.run.transport.handshake import Handshake
+from penstock.run.transport.wire import HEADER, Kind, WireFault, pack, unpack, unpack_batch, write_image
+from penstock_lab.simulate.survival import survive_seed
+from penstock_lab.torture.jobs import Numbered
+from penstock_lab.torture.processes import ports
+from penstock_lab.torture.trial import Broken, Trial
+
+FRAMES, FILES, SIMULATED, STRANGERS = 50_000, 5_000, 250, 1_000  # of one trial
+EDGES = 8
+CONNECT_SECONDS = 0.05  # on one machine; longer means that nobody takes the call
+OPEN_MAX = 100  # strangers that stay for a while
+RUBBISH = b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n"
+
+
+def changed(choose: random.Random, data: bytes) -> bytes:
+    """The bytes with one to three things wrong: bits, a piece removed, repeated or overwritten, another end."""
+    found = bytearray(data)
+    for _ in range(choose.randint(1, 3)):
+        place = choose.randrange(len(found)) if found else 0
+        match choose.randrange(6):
+            case 0 | 1 if found:
+                found[place] ^= 1 << choose.randrange(8)
+            case 2:
+                del found[place:]
+            case 3:
+                del found[place : place + choose.randint(1, 64)]
+            case 4:
+                found[place:place] = found[place : place + choose.randint(1, 64)]
+            case _:
+                odd = choose.choice((b"\0" * 8, b"\xff" * 8, (1 << 63).to_bytes(8, "little"), choose.randbytes(8)))
+                found[place : place + len(odd)] = odd
+    return bytes(found)
+
+
+def batches() -> list[pa.RecordBatch]:
+    """A batch of each kind of column."""
+    numbers = pa.array([1, None, 3], pa.int64())
+    words = pa.array(["a", None, "stream of words"])
+    nested = pa.array([[1, 2], None, []], pa.list_(pa.int32()))
+    struct = pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}])
+    return [
+        pa.record_batch({"n": numbers}),
+        pa.record_batch({"w": words, "n": numbers}),
+        pa.record_batch({"l": nested, "b": pa.array([True, None, False])}),
+        pa.record_batch({"s": struct, "d": pa.array(["x", "y", "x"]).dictionary_encode()}),
+    ]
+
+
+def frames(trial: Trial) -> None:
+    """Changed frames at the door of a worker that knows their sender."""
+    known = []
+    for batch in batches():
+        image = write_image(batch).to_pybytes()
+        known.append((batch.schema, pack(Kind.DATA, 3, batch.num_rows, 7, len(image)) + image))
+    known.append((batches()[0].schema, pack(Kind.WATERMARK, 3, value=5)))
+    choose, refused, unsound = trial.choose, 0, 0
+    for _ in range(FRAMES):
+        schema, data = choose.choice(known)
+        data = changed(choose, data)
+        try:
+            unsound += len(data) >= HEADER.size and not is_sound(data, schema)  # a socket waits for a head's rest
+        except WireFault:
+            refused += 1
+    trial.row.figures |= {"tried": FRAMES, "refused": refused, "unsound": unsound}
+
+
+def is_sound(data: bytes, schema: pa.Schema) -> bool:
+    """Read a frame to its last byte; whether it is also what it says, which nobody checks who knows its sender."""
+    frame = unpack(data, data[HEADER.size :], EDGES)
+    if frame.kind != Kind.DATA:
+        return True
+    batch = unpack_batch(frame, schema)
+    for column in batch.columns:
+        column.take(pa.array(range(len(batch)), pa.int64()))  # touches every value
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def snapshot() -> tuple[bytes, bytes]:
+    """A part and a manifest."""
+    states = {"rows": os.urandom(200), "plain": b"x" * 300, "engine": b'{"watermarks": {"1": 5}}'}
+    told = [TaskSnapshot(f"count/{task}", task == 1, states) for task in range(3)]
+    part = b"".join(bytes(piece) for piece in parts.encode(told))
+    staged = (Staged("out", "/data/out/_staging/part-00000-out-0a1b2c3d-1-00000003.parquet", 10, 1_000),)
+    kept = Part(0, "parts/00000001/00000003-00000.part", len(part), "0" * 64, ("count/0",), (), staged)
+    manifest = Manifest(3, 1, "counts", {"count": 3}, (kept,), False, {"count/0": 0}, 1_700_000_000_000_000)
+    return part, manifests.encode(manifest)
+
+
+def files(trial: Trial) -> None:
+    """Changed parts and manifests, as a store reads them."""
+    part, manifest = snapshot()
+    readers: tuple[tuple[bytes, Callable[[bytes, str], object]], ...] = (
+        (part, parts.decode),
+        (manifest, manifests.decode),
+    )
+    choose, refused, same = trial.choose, 0, 0
+    for _ in range(FILES):
+        sound, read = choose.choice(readers)
+        data = changed(choose, sound)
+        try:
+            found = read(data, "a changed file")
+        except CheckpointDamaged:
+            refused += 1
+            continue
+        if found != read(sound, "a sound file"):
+            msg = f"a changed file was accepted: {data.hex()[:1_000]}"
+            raise Broken(msg)
+        same += 1
+    trial.row.figures |= {"tried": FILES, "refused": refused, "same": same}
+
+
+def simulated(trial: Trial) -> None:
+    """Whole jobs under a seed that orders deliveries and crashes."""
+    first = trial.row.seed * SIMULATED
+    epochs = 0
+    for seed in range(first, first + SIMULATED):
+        try:
+            epochs += survive_seed(seed)
+        except Exception as error:
+            msg = f"seed {seed}: {type(error).__name__}: {error}"
+            raise Broken(msg) from error
+    trial.row.figures |= {"tried": SIMULATED, "epochs": epochs}
+
+
+def strangers(trial: Trial) -> None:
+    """Connections of nobody that the job knows, to every port that it has open: silent, loud, or half a handshake."""
+    job = trial.begin()
+    trial.await_epoch(1)
+    opening = Handshake(0, b"", first=True).opening
+    words = (b"", RUBBISH, opening, opening[:7], os.urandom(200), b"\xff" * 64)
+    open_now: list[socket.socket] = []
+    reached = refused = 0
+    targets: list[tuple[str, int]] = []
+    with contextlib.ExitStack() as stack:
+        for number in range(STRANGERS):
+            if number % OPEN_MAX == 0:
+                targets = [port for pid in (os.getpid(), *trial.pids()) for port in ports(pid)]
+            try:
+                stranger = socket.create_connection(trial.choose.choice(targets), CONNECT_SECONDS)
+            except OSError:
+                refused += 1
+                continue
+            stack.callback(stranger.close)
+            with contextlib.suppress(OSError):
+                stranger.sendall(trial.choose.choice(words))
+            reached += 1
+            open_now.append(stranger)
+            if len(open_now) > OPEN_MAX:
+                open_now.pop(0).close()
+    epoch = job.epoch
+    trial.await_(lambda: job.epoch > epoch, "an epoch after the strangers")
+    trial.gates.set(Numbered.GO)
+    trial.finish()
+    trial.row.figures |= {"tried": STRANGERS, "reached": reached, "turned_away": refused, "ports": len(set(targets))}
+    if job.recoveries:
+        msg = f"strangers made the job recover: {job.notes}"
+        raise Broken(msg)
+
+
+TRIALS: Mapping[str, Callable[[Trial], None]] = {
+    "mutated-frames": frames,
+    "mutated-files": files,
+    "simulation": simulated,
+    "strangers": strangers,
+}

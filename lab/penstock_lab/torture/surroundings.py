@@ -1,0 +1,122 @@
+"""A machine that fails its jobs: no descriptors, no memory files, clocks that jump, connections that are cut."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from penstock.run.transport.wire import Kind, pack
+from penstock_lab.torture.jobs import Arrival, released
+from penstock_lab.torture.lines import clock_library
+from penstock_lab.torture.processes import channels, lowest_free, taken
+from penstock_lab.torture.trial import TYPED_SECONDS, Trial, Unmet
+
+HOUR_S = 3600
+CLOCK_FILE = "clock"  # beside the trials' folders
+
+
+def descriptors(trial: Trial) -> None:
+    """A worker may open no further file: it cannot write its part of the next epoch."""
+    trial.begin()
+    trial.at_work()
+    pid = trial.choose.choice(trial.pids())
+    try:
+        lowest = lowest_free(pid)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
+        job, began = trial.job, time.monotonic()
+        trial.await_(lambda: job.error is not None or job.recoveries > 0, "a worker that says so", TYPED_SECONDS)
+        trial.row.figures["to_answer_s"] = time.monotonic() - began
+        released([pid])  # Spark gives it to the next attempt as it is
+        if job.error is not None:
+            trial.begin()
+        trial.finish()
+    finally:
+        released([pid])
+
+
+def memory_files(trial: Trial) -> None:
+    """Workers may make no file in memory of the size that a ring needs."""
+    trial.transport = "auto"
+    trial.gates.set(Arrival.NO_MEMORY_FILES)
+    pids: list[int] = []
+    try:
+        trial.begin()
+        pids = trial.pids()
+        trial.at_work()
+        trial.gates.lift(Arrival.NO_MEMORY_FILES)
+        for pid in trial.pids():  # files of the sink may be as long as they like again
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        trial.finish()
+    finally:
+        released(pids)
+
+
+def cut(trial: Trial) -> None:
+    """The connection of two workers is cut in the middle of a frame."""
+    trial.transport = "socket"
+    trial.begin()
+    trial.at_work()
+    trial.linger(2 * trial.interval_s)
+    one, other = trial.choose.sample(trial.pids(), 2)
+    found = channels(one, other)
+    if not found:
+        msg = "these two workers have no connection"
+        raise Unmet(msg)
+    body = trial.choose.choice((64, 640, 64_000))
+    head = pack(Kind.DATA, trial.choose.randrange(4), 1, 1, body)
+    with taken(one, trial.choose.choice(found).descriptor) as channel:
+        with contextlib.suppress(BlockingIOError):
+            channel.send(head[: trial.choose.choice((1, 17, len(head)))] + bytes(trial.choose.randrange(body)))
+        channel.shutdown(socket.SHUT_RDWR)
+    if not trial.ends_or_says_why():
+        trial.begin()
+    trial.finish()
+
+
+def clock(trial: Trial) -> None:
+    """The workers' clocks jump by an hour, forward or back, and by the seed another time."""
+    file = trial.folder.parent / CLOCK_FILE
+    jumped(file, 0)
+    try:
+        trial.begin()
+        trial.at_work()
+        for _ in range(trial.choose.randint(1, 2)):
+            hours = trial.choose.choice((-1, 1))
+            jumped(file, hours * HOUR_S)
+            trial.note(f"by {hours:+d} h")
+            epoch = trial.job.epoch
+            trial.await_(lambda: trial.job.epoch > epoch + 1, "epochs after the jump")  # noqa: B023 # awaited here
+        if trial.choose.random() < 0.5:
+            trial.note("then a worker is killed")
+            trial.kill(trial.choose.choice(trial.pids()))
+            trial.await_(lambda: trial.job.recoveries > 0, "a recovery")
+        trial.finish()
+    finally:
+        jumped(file, 0)
+
+
+def jumped(file: Path, seconds: int) -> None:
+    """Set how far the clocks of those who look into this file are from the right time."""
+    waiting = file.with_suffix(".next")
+    waiting.write_text(f"{seconds:+d}s\n")
+    waiting.replace(file)
+
+
+def clock_settings(file: Path) -> Iterator[tuple[str, str]]:
+    """What processes need in their surroundings so that a file moves their clock."""
+    yield "LD_PRELOAD", str(clock_library())
+    yield "FAKETIME_TIMESTAMP_FILE", str(file)
+    yield "FAKETIME_NO_CACHE", "1"
+    yield "FAKETIME_DONT_FAKE_MONOTONIC", "1"
+
+
+TRIALS: Mapping[str, Callable[[Trial], None]] = {
+    "descriptors": descriptors,
+    "memory-files": memory_files,
+    "socket-cut": cut,
+    "clock-1h": clock,
+}
