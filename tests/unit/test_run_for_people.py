@@ -105,6 +105,7 @@ def test_run_tells_at_its_end_which_rows_went_nowhere(
     job.name, job._status, job._error, job._log = "words", "finished", None, log
     job._order = SimpleNamespace(dataflow=top.build(), notes=("of no importance",))
     job._bound_notes, job._epochs, job._attempts = (), None, SimpleNamespace(recovered=())
+    job._watched = SimpleNamespace(all=())
     job._results = SimpleNamespace(frames=lambda: {"out": "rows"})
     job._ended = threading.Event()
     job._ended.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.topology import Topology
 from penstock.run.contract import SourceTask, Task
-from penstock.run.dataflow import AttachedSink
+from penstock.run.dataflow import AttachedSink, TimeSpec
 from penstock.run.engine.routing import owner
+from penstock.run.operators.event_time import with_event_time
 from penstock.run.operators.sinks.attached import with_sinks
 from penstock.run.operators.sources.files import FilesSource
 from penstock.run.operators.sources.positions import position
+from penstock.run.operators.sources.spooled import SETTING_SPOOLED, DataFrameSource
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 ROWS_OF_FILES = st.lists(st.integers(0, 30), min_size=1, max_size=5)
@@ -138,6 +141,18 @@ class Watched(Recorder):
         super().emit(batch, output)
         if self.watermarks and batch.num_rows:
             assert min(batch["at"].cast(pa.int64()).to_pylist()) >= self.watermarks[-1]
+
+
+@given(counts=st.lists(st.integers(1, 30), min_size=2, max_size=5), rows_max=st.integers(1, 9))
+def test_a_spooled_dataframe_has_no_late_row_however_many_of_its_files_one_reader_takes_over(
+    tmp_path_factory: pytest.TempPathFactory, counts: Sequence[int], rows_max: int
+) -> None:
+    """Each file spans all of the time: one behind the other, the second would be late as a whole."""
+    files = files_of(tmp_path_factory.mktemp("spool"), counts, "parquet", 100)
+    build = partial(with_event_time, lambda: DataFrameSource(SCHEMA), TimeSpec("at", 0))
+    task, out = opened(build, rows_max=rows_max, **{SETTING_SPOOLED: {"op": files}}), Watched()
+    polled(task, out)
+    assert sorted(n for n, _ in out.rows()) == list(range(sum(counts)))
 
 
 def test_files_that_are_not_those_of_the_epoch_are_refused(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class InSteps:
 
 def written(state: State) -> Written:
     """The bytes of a state."""
-    return state if isinstance(state, bytes | pa.Buffer) else state.written()
+    return state if isinstance(state, bytes | bytearray | memoryview | pa.Buffer) else state.written()
 
 
 def in_bytes(states: Mapping[str, State]) -> dict[str, bytes]:

@@ -175,9 +175,17 @@ class SourceEventTime(EventTime, SourceTask):
     """The same around a source."""
 
     inner: SourceTask
+    _tells_itself = False
+
+    def open(self, context: TaskContext) -> None:
+        """Open the inner source, which may know by then what is still to come and tell time exactly."""
+        super().open(context)
+        self._tells_itself = self.inner.tells_time(self.watching.column)
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """Ask the inner source."""
+        if self._tells_itself:
+            return self.inner.poll(now_us, out)
         self.watching.out = out
         polled = self.inner.poll(now_us, self.watching)
         self.tell(out)

@@ -24,37 +24,49 @@ class DataFrameSource(SourceTask):
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self._reader: PositionedSource | None = None
 
     def open(self, context: TaskContext) -> None:
         """Nothing is read before the first poll."""
         super().open(context)
         spooled = context.settings.get(SETTING_SPOOLED)
         files = spooled.get(context.operator) if isinstance(spooled, Mapping) else None
-        self._reader: PositionedSource = (
-            HandedSource(self._schema) if files is None else FilesSource(files, "parquet", self._schema)
-        )
+        self._reader = HandedSource(self._schema) if files is None else FilesSource(files, "parquet", self._schema)
         self._reader.open(context)
+
+    @property
+    def reader(self) -> PositionedSource:
+        """What reads, once the task is open."""
+        if self._reader is None:
+            msg = "the task is not open"
+            raise AssertionError(msg)
+        return self._reader
+
+    def tells_time(self, column: str) -> bool:
+        """Once it is open: files know what is still to come, rows that Spark hands in do not."""
+        return self._reader is not None and self._reader.tells_time(column)
 
     def poll(self, now_us: int, out: Outputs) -> Polled:
         """The next batch."""
-        return self._reader.poll(now_us, out)
+        return self.reader.poll(now_us, out)
 
     def stop(self) -> None:
         """The next poll answers ENDED."""
-        self._reader.stop()
+        self.reader.stop()
 
     def close(self) -> None:
         """Close what is open."""
-        self._reader.close()
+        if self._reader is not None:
+            self._reader.close()
 
     def take_state(self) -> Mapping[str, State]:
         """The reader's position."""
-        return self._reader.take_state()
+        return self.reader.take_state()
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Read on from there."""
-        self._reader.put_state(state)
+        self.reader.put_state(state)
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
         """Share out anew what is left to read."""
-        self._reader.put_states(states, owns)
+        self.reader.put_states(states, owns)
