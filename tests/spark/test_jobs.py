@@ -358,18 +358,17 @@ def test_a_job_that_never_ends_is_not_run(spark: SparkSession) -> None:
 
 def test_sources_on_two_workers_keep_pace_through_the_driver(spark: SparkSession) -> None:
     """Both sides of a join have more rows than one may be ahead; they arrive whole, so nobody is held for ever."""
-    rows = 400_000  # above pace.ROWS_AHEAD_MAX
+    rows, wide = 400_000, pa.array(["x" * 500] * 4096)  # above pace.BYTES_AHEAD_MAX
 
     def numbers(task: int, tasks: int) -> Iterator[pa.RecordBatch]:
         for at in range(0, rows, 4096):
             n = pa.array(range(at, min(at + 4096, rows)), pa.int64())
-            yield pa.RecordBatch.from_arrays([n.cast(pa.timestamp("us", tz="UTC")), n], ["at", "n"])
+            columns = [n.cast(pa.timestamp("us", tz="UTC")), n, wide.slice(0, len(n))]
+            yield pa.RecordBatch.from_arrays(columns, ["at", "n", "wide"])
 
     top = Topology("pace")
-    a, b = (
-        top.source(name, io.generator(numbers, "at timestamp, n bigint")).event_time("at").select("at", "n")
-        for name in "ab"
-    )
+    made = io.generator(numbers, "at timestamp, n bigint, wide string")
+    a, b = (top.source(name, made).event_time("at").select("at", "n") for name in "ab")
     counts = a.union(b).key_by("n").count(window=tumbling("1 second"))
     counts.filter(lambda row: row["count"] != 2).sink("odd", io.collect())
     tasks = ["a/0", "b/0", "select1/0", "select2/0", "union1/0", "count1/0", "filter1/0"]

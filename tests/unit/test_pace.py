@@ -17,10 +17,12 @@ from penstock.run.engine import pace
 from penstock.run.engine.pace import Floors, Pace, pace_groups, pace_speakers
 from penstock.run.engine.worker_share import RunSettings
 
+ROW_BYTES = 16  # a time and a number
+
 
 @pytest.fixture
 def ten_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "ROWS_AHEAD_MAX", 10)
+    monkeypatch.setattr(pace, "BYTES_AHEAD_MAX", 20)
 
 
 def two_streams(fast: Any, slow: Any) -> ps.Topology:  # noqa: ANN401
@@ -52,7 +54,7 @@ def test_a_source_with_so_many_rows_ahead_waits_until_the_slowest_has_come_as_fa
 def test_sources_of_other_workers_are_waited_for_too(ten_ahead: None) -> None:
     one = Pace({0: 7}, elsewhere=[7])
     assert one.speaks
-    one.polled(0, 10, 100)
+    one.polled(0, 20, 100)
     assert not one.may_run(0)
     assert one.floors() == {7: 100}
     one.heard({7: 100, 8: 5})
@@ -100,7 +102,7 @@ def test_the_one_ahead_waits_so_that_a_join_keeps_little(
     workers: int, ten_ahead: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow side gives a row only when the fast one is held (or for the last rows, where nobody is)."""
-    monkeypatch.setattr(pace, "ROWS_AHEAD_MAX", 100)
+    monkeypatch.setattr(pace, "BYTES_AHEAD_MAX", 100 * ROW_BYTES * (1 if workers == 2 else 2))
     rows, ahead, held = 1_000, [0, 0], threading.Event()
 
     def fast(task: int, tasks: int) -> Iterator[tuple[int, int]]:
@@ -139,3 +141,30 @@ def test_what_a_worker_said_before_it_left_is_not_waited_for_when_it_comes_late(
     floors.left(0)
     assert floors.exchange(0, {7: 5}) == {7: BEFORE_TIME_US}
     assert floors.exchange(1, {7: 9}) == {7: END_OF_TIME_US}
+
+
+def test_who_is_held_asks_at_once_then_soon_and_at_last_seldom(ten_ahead: None) -> None:
+    """Both may be held for what they have heard is old: they must not wait for each other at the pace of rest."""
+    one = Pace({0: 7}, elsewhere=[7])
+    one.heard({7: 50})
+    one.polled(0, 20, 100)
+    assert one.wait_us == pace.EVERY_US
+    assert not one.is_pressed
+    assert not one.may_run(0)
+    assert one.is_pressed
+    one.heard({7: 50})
+    assert one.wait_us == pace.SOON_US
+    assert not one.is_pressed
+    waits = []
+    for _ in range(7):
+        assert not one.may_run(0)
+        assert not one.is_pressed  # it has asked already
+        one.heard({7: 50})
+        waits.append(one.wait_us)
+    assert waits == [10_000, 20_000, 40_000, 80_000, 160_000, pace.AT_REST_US, pace.AT_REST_US]
+    assert not one.may_run(0)
+    one.heard({7: 60})
+    assert one.wait_us == pace.SOON_US
+    one.heard({7: 100})
+    assert one.may_run(0)
+    assert one.wait_us == pace.EVERY_US

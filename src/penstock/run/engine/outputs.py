@@ -20,6 +20,8 @@ from penstock.run.engine.worker_share import WorkerShare, job_streams
 from penstock.run.region.slices import PARTS_MAX
 from penstock.run.transport.wire import codec_of
 
+MEASURED_ONE_IN = 64  # batches of a source, to know what a row of it takes
+
 
 class Packet(NamedTuple):
     """A batch on its way, and when the oldest of its rows left its source."""
@@ -188,7 +190,7 @@ class SourceOutputs(TaskOutputs):
     passed on by every task behind it). The first row afterwards says that time has to wait again, before it is sent.
     """
 
-    __slots__ = ("_came", "_idle_us", "_latest_us", "_quiet_since_us", "is_idle")
+    __slots__ = ("_came", "_idle_us", "_latest_us", "_quiet_since_us", "_unmeasured", "is_idle", "row_bytes")
 
     def __init__(
         self, carrier: Carrier, task: int, streams: Mapping[str, Sequence[OutStream]], idle_us: int | None
@@ -199,10 +201,15 @@ class SourceOutputs(TaskOutputs):
         self._came = False  # since the last poll
         self._latest_us: int | None = None  # told before the end of time
         self.is_idle = False
+        self._unmeasured = 0  # batches until one is measured again
+        self.row_bytes = 1  # of a row, as measured last
 
     def emit(self, batch: pa.RecordBatch, output: str = MAIN) -> None:
         """Wake time first."""
         self._came = True
+        self._unmeasured -= 1
+        if self._unmeasured < 0 and batch.num_rows:
+            self._unmeasured, self.row_bytes = MEASURED_ONE_IN - 1, max(1, batch.nbytes // batch.num_rows)
         if self.is_idle and batch.num_rows:
             self.is_idle = False
             super().watermark(self._told_us)

@@ -1,9 +1,9 @@
 """Pace: sources of one job go through event time side by side; one that is ahead of the slowest waits. Pure.
 
 Windows and joins keep rows until the slowest source has come as far. How much they keep must not depend on how much
-faster one source is than another: a source may have at most ROWS_AHEAD_MAX rows out that are newer than what the
-slowest has promised (the floor). Sources whose streams do not meet do not wait for each other, and a source that is
-idle or has ended is not waited for. The slowest is never held (`test_the_slowest_is_never_held`), so no circle waits.
+faster one source is than another: the sources of a worker may have BYTES_AHEAD_MAX of rows out that are newer than what
+the slowest has promised (the floor). Sources whose streams do not meet do not wait for each other; one that is idle or
+has ended is not waited for. The slowest is never held (`test_the_slowest_is_never_held`), so no circle waits.
 
 Sources on several workers tell the driver how far they are and hear how far the others were (`Control.keep_pace`).
 Rejected: a bound in event time (Flink's maxAllowedWatermarkDrift): a replay goes through a day in a second, and a live
@@ -19,7 +19,10 @@ from penstock.model.task_id import operator_of
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US
 from penstock.run.dataflow import Dataflow
 
-ROWS_AHEAD_MAX = 1 << 18  # of one source task; 64 batches of the default size
+BYTES_AHEAD_MAX = 128 << 20  # of the sources of one worker together; as much as all edges into one may hold
+EVERY_US = 20_000  # how often sources on several workers compare how far they are
+SOON_US = 5_000  # and how often while one is held: what it has heard may be old, and the others may wait for it as well
+AT_REST_US = 200_000  # and how seldom at most, while nothing moves
 
 
 def pace_groups(dataflow: Dataflow) -> dict[str, int]:
@@ -48,13 +51,13 @@ class _Runner:
     def __init__(self, group: int) -> None:
         self.group = group
         self.time_us: int | None = BEFORE_TIME_US  # None: no source waits for it
-        self.out: deque[tuple[int, int]] = deque()  # watermark behind a batch, rows of the batch
-        self.rows = 0
+        self.out: deque[tuple[int, int]] = deque()  # watermark behind a batch, bytes of the batch
+        self.size = 0
 
     def settle(self, floor_us: int) -> None:
         """Rows up to the floor are no longer ahead."""
         while self.out and self.out[0][0] <= floor_us:
-            self.rows -= self.out.popleft()[1]
+            self.size -= self.out.popleft()[1]
 
 
 class Pace:
@@ -63,30 +66,40 @@ class Pace:
     def __init__(self, group_of: Mapping[int, int], elsewhere: Iterable[int] = ()) -> None:
         self._runners = {task: _Runner(group) for task, group in group_of.items()}
         self._others = dict.fromkeys(elsewhere, BEFORE_TIME_US)
+        self._ahead_max = BYTES_AHEAD_MAX // max(1, len(self._runners))
         self._last: object = None  # what was said and heard last
-        self.moves = True  # whether that has changed since the time before
+        self._holds = self._held = False  # whether a source was held since then, and before
+        self.wait_us = EVERY_US  # until others are asked again
 
     @property
     def speaks(self) -> bool:
         """Whether other workers have to be told."""
         return any(runner.group in self._others for runner in self._runners.values())
 
-    def polled(self, task: int, rows: int, time_us: int | None) -> None:
-        """A source has emitted rows and promised this watermark; None: it is idle or has ended."""
+    @property
+    def is_pressed(self) -> bool:
+        """Whether a source has just come to be held: the others are to be asked at once."""
+        return self._holds and not self._held
+
+    def polled(self, task: int, size: int, time_us: int | None) -> None:
+        """A source has emitted so many bytes of rows and promised this watermark; None: it is idle or has ended."""
         runner = self._runners.get(task)
         if runner is not None:
             runner.time_us = time_us
-            if rows and time_us is not None:
-                runner.out.append((time_us, rows))
-                runner.rows += rows
+            if size and time_us is not None:
+                runner.out.append((time_us, size))
+                runner.size += size
 
     def may_run(self, task: int) -> bool:
         """Whether a source may be asked for more."""
         runner = self._runners.get(task)
-        if runner is None or runner.rows < ROWS_AHEAD_MAX:
+        if runner is None or runner.size < self._ahead_max:
             return True
         runner.settle(self._floor(runner.group))
-        return runner.rows < ROWS_AHEAD_MAX
+        if runner.size < self._ahead_max:
+            return True
+        self._holds = self._holds or runner.group in self._others
+        return False
 
     def floors(self) -> dict[int, int]:
         """How far the slowest source of each group is on this worker."""
@@ -97,7 +110,11 @@ class Pace:
         """How far the slowest source of each group is on the other workers."""
         self._others.update({group: time_us for group, time_us in floors.items() if group in self._others})
         last, self._last = self._last, (self.floors(), dict(self._others))
-        self.moves = self._last != last
+        if self._last != last or self.is_pressed:
+            self.wait_us = SOON_US if self._holds else EVERY_US
+        else:
+            self.wait_us = min(2 * self.wait_us, AT_REST_US)
+        self._held, self._holds = self._holds, False
 
     def _own_floor(self, group: int) -> int:
         times = [r.time_us for r in self._runners.values() if r.group == group and r.time_us is not None]

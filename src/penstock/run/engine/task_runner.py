@@ -310,7 +310,8 @@ class TaskRunner:
         if wait_until_us is not None and not answer.ended:
             look_us = outputs.polled(now_us)  # type: ignore[attr-defined] # only sources are polled
             wait_until_us = wait_until_us if look_us is None else min(wait_until_us, look_us)
-        self.pace.polled(t, outputs.emitted - before, None if answer.ended else outputs.promised_us)
+        size = (outputs.emitted - before) * outputs.row_bytes  # type: ignore[attr-defined] # only sources are polled
+        self.pace.polled(t, size, None if answer.ended else outputs.promised_us)
         self._machine.polled(t, answer.ended, wait_until_us)
 
     def advance(self, t: int, watermark_us: int) -> None:

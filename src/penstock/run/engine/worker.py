@@ -56,8 +56,6 @@ from penstock.run.transport.wire import Frame, Kind, WireFault, unpack_batch
 __all__ = ["Cancelled", "Deployment", "TaskFault", "Worker"]
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
-PACE_EVERY_US = 20_000  # how often sources on several workers compare how far they are
-PACE_AT_REST_US = 200_000  # and how often while nothing moves
 NEVER_US = 1 << 62
 
 
@@ -327,9 +325,9 @@ class Worker:
         self.meters.settle()
         if now_us >= self._report_at_us:
             self._report(now_us)
-        if now_us >= self._pace_at_us:
+        if now_us >= self._pace_at_us or (self._pace.is_pressed and self._pace_at_us < NEVER_US):
             self._tell_pace()
-            self._pace_at_us = now_us + (PACE_EVERY_US if self._pace.moves else PACE_AT_REST_US)
+            self._pace_at_us = now_us + self._pace.wait_us
 
     def _tell_pace(self) -> None:
         """Compare with the other workers how far the sources are, where they keep pace."""
