@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import subprocess
@@ -18,14 +19,15 @@ import pytest
 
 from penstock.deploy.line import sealed
 from penstock.deploy.line.door import Door
+from penstock.errors import InternalError, JobFailed
 from penstock.run.transport.handshake import OPENING, PROOF_BYTES, WELCOME, Handshake
 from penstock.run.transport.socket import listen
 from penstock.run.transport.wire import Kind, pack, write_image
-from penstock_lab.torture import floods, programs, surroundings
+from penstock_lab.torture import damage, floods, kills, programs, surroundings
 from penstock_lab.torture.contract import VOID
 from penstock_lab.torture.jobs import Counting, Gates, Schedule, Shape, on_time_at
 from penstock_lab.torture.processes import Held
-from penstock_lab.torture.trial import Trial, Unmet, judged
+from penstock_lab.torture.trial import Broken, Trial, Unmet, judged
 
 WORDS = pa.record_batch({"w": pa.array(["a", None, "stream of words"])})
 
@@ -56,7 +58,7 @@ def test_frames_are_counted_by_what_became_of_them(tmp_path: Path, monkeypatch: 
     trial = Trial(None, "mutated-frames", 1, tmp_path)
     floods.frames(trial)
     assert trial.row.figures["tried"] == 300
-    assert all(trial.row.figures[name] > 0 for name in ("refused", "unsound", "cut"))
+    assert all(trial.row.figures[name] > 0 for name in ("refused", "unsound"))
 
 
 # -- strangers -------------------------------------------------------------------------------------------------------
@@ -174,3 +176,37 @@ def test_the_rate_is_full_when_rows_come_on_their_schedule(behind_s: float, is_o
 
 def test_changes_are_those_of_the_seed() -> None:
     assert floods.changed(random.Random(1), framed()) == floods.changed(random.Random(1), framed())
+
+
+# -- rows beside the epochs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (JobFailed("part-1.parquet does not match its checksum"), None),
+        (JobFailed("something is damaged"), "part-1.parquet was damaged, and what came is JobFailed"),
+        (InternalError("part-1.parquet"), "what came is InternalError"),
+    ],
+)
+def test_an_error_has_to_name_the_damaged_file(error: Exception, why: str | None, tmp_path: Path) -> None:
+    trial = Trial(None, "results-damaged", 1, tmp_path)
+    with contextlib.nullcontext() if why is None else pytest.raises(Broken, match=why):
+        damage.require_named(trial, error, tmp_path / "part-1.parquet")
+
+
+def test_a_process_that_was_replaced_has_no_part_without_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(None, "stopped-10s", 2, tmp_path)
+    monkeypatch.setattr(trial, "pids", lambda: [os.getpid()])
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as other:
+        assert not kills.has_part(trial, other.pid)
+        monkeypatch.setattr(trial, "pids", lambda: [other.pid])
+        assert kills.has_part(trial, other.pid)
+        other.kill()
+    assert not kills.has_part(trial, other.pid)
+    listener = listen("127.0.0.1")
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0]:
+        monkeypatch.setattr(trial, "pids", list)
+        assert kills.has_part(trial, os.getpid())

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ from penstock.run.transport.protocol import PeerGone
 from penstock.run.transport.socket import SocketChannel
 from penstock.run.transport.wire import Kind, WireFault, pack, unpack_batch, write_image
 from penstock_lab.simulate.survival import survive_seed
-from penstock_lab.torture.jobs import Numbered
+from penstock_lab.torture.jobs import Arrival, Numbered
 from penstock_lab.torture.processes import ports
 from penstock_lab.torture.trial import Broken, Trial, Unmet
 
@@ -37,7 +38,9 @@ FRAMES, FILES, SIMULATED, STRANGERS = 50_000, 5_000, 250, 1_000  # of one trial
 EDGES = 8
 LOOKS_MAX = 10  # at a stream of one frame, until its end must have been told
 CONNECT_SECONDS = 0.05  # on one machine; longer means that nobody takes the call
-ANSWER_SECONDS = 1.0  # for which a stranger waits to hear whether it is let in
+ANSWER_SECONDS = 1.0  # for which a stranger waits to hear whether the driver lets it in
+START_SECONDS = 10.0  # the same, of a worker that waits for others
+EARLY = 30  # strangers that come while workers wait for each other
 FALSE_KEYS = 20  # one stranger in so many finishes its handshake, with a key of its own
 TOLD_BYTES = max(sealed.GREETING.size, OPENING.size + PROOF_BYTES)  # that any caller may hear
 LET_IN, BY_DRIVER, BY_WORKER, SILENT = "let in", "turned away by the driver", "turned away by a worker", "unanswered"
@@ -89,7 +92,7 @@ def frames(trial: Trial) -> None:
     choose, met = trial.choose, Counter[str]()
     for _ in range(FRAMES):
         schema, data = choose.choice(known)
-        met[outcome(changed(choose, data), schema)] += 1
+        met[outcome(changed(choose, data) + data, schema)] += 1  # what lacks bytes takes those of the next one
     trial.row.figures |= {"tried": FRAMES, "refused": met["refused"], "unsound": met["unsound"], "cut": met["cut"]}
 
 
@@ -174,24 +177,27 @@ def simulated(trial: Trial) -> None:
 
 
 def strangers(trial: Trial) -> None:
-    """Connections of nobody that the job knows, to every port that it has open: silent, loud, or with a false key."""
-    job = trial.begin()
+    """Connections of nobody that the job knows, to every port that it has open: silent, loud, or with a false key.
+
+    Workers answer callers as long as they expect each other, so their doors are met before the last worker has come.
+    """
+    met = at_the_start(trial)
+    job = trial.job
     trial.await_epoch(1)
+    doors = [port for port in ports(os.getpid()) if to_driver(port) != SILENT]
     opening = Handshake(0, b"", first=True).opening
     words = (b"", RUBBISH, opening, opening[:7], os.urandom(200), b"\xff" * 64)
     open_now: list[socket.socket] = []
-    met = Counter[str]()
-    targets: list[tuple[int, tuple[str, int]]] = []
+    targets: list[tuple[str, int]] = []
     with contextlib.ExitStack() as stack:
         for number in range(STRANGERS):
             if number % OPEN_MAX == 0:
-                targets = [(pid, port) for pid in (os.getpid(), *trial.pids()) for port in ports(pid)]
-            pid, address = trial.choose.choice(targets)
+                targets = [port for pid in (os.getpid(), *trial.pids()) for port in ports(pid)]
+            if number % FALSE_KEYS == 0 and doors:
+                met[to_driver(trial.choose.choice(doors))] += 1
+                continue
             try:
-                if number % FALSE_KEYS == 0:
-                    met[to_driver(address) if pid == os.getpid() else to_worker(address)] += 1
-                    continue
-                stranger = socket.create_connection(address, CONNECT_SECONDS)
+                stranger = socket.create_connection(trial.choose.choice(targets), CONNECT_SECONDS)
             except OSError:
                 met["no connection"] += 1
                 continue
@@ -219,11 +225,23 @@ def strangers(trial: Trial) -> None:
     if job.recoveries:
         msg = f"strangers made the job recover: {job.notes}"
         raise Broken(msg)
-    if met["reached"] < STRANGERS // 2 or not met[BY_DRIVER]:
-        msg = (
-            f"{met['reached']} of {STRANGERS} strangers were connected, {met[BY_DRIVER]} showed the driver a false key"
-        )
+    if met["reached"] < STRANGERS // 2 or not met[BY_DRIVER] or not met[BY_WORKER]:
+        msg = f"too few strangers were heard: {dict(met)}"
         raise Unmet(msg)
+
+
+def at_the_start(trial: Trial) -> Counter[str]:
+    """Begin the job, with strangers that show workers a false key while these wait for the last of them."""
+    trial.gates.set(Arrival.WAITS)
+    job = trial.begin_beside()
+    held = f"{Arrival.WAITS}-held"
+    trial.await_(lambda: bool(trial.gates.standing(held)) and bool(trial.roll.hellos), "a hello while another waits")
+    known = [(hello.host, hello.port) for hello in list(trial.roll.hellos.values())]
+    with ThreadPoolExecutor(EARLY) as threads:
+        answers = [threads.submit(to_worker, trial.choose.choice(known)) for _ in range(EARLY)]
+        trial.gates.lift(held)
+        trial.await_(lambda: job.status == "running", "the job's start")
+        return Counter(answer.result() for answer in answers)
 
 
 def to_driver(address: tuple[str, int]) -> str:
@@ -234,7 +252,7 @@ def to_driver(address: tuple[str, int]) -> str:
         return BY_DRIVER
     except sealed.LineBroken:
         return LET_IN  # it has given its proof
-    except TimeoutError:
+    except OSError:
         return SILENT  # another door of the same process
     line.break_off()
     return LET_IN
@@ -243,13 +261,14 @@ def to_driver(address: tuple[str, int]) -> str:
 def to_worker(address: tuple[str, int]) -> str:
     """What comes of a false key at a worker's door; it welcomes those alone who have proved themselves."""
     one = Handshake(0, secrets.token_bytes(sealed.KEY_BYTES), first=True)
-    with socket.create_connection(address, ANSWER_SECONDS) as stranger:
+    with contextlib.suppress(OSError), socket.create_connection(address, START_SECONDS) as stranger:
         stranger.sendall(one.opening)
         theirs = heard(stranger, OPENING.size)
         if len(theirs) < OPENING.size:
             return SILENT
         stranger.sendall(one.receive(theirs))
         return LET_IN if len(heard(stranger, PROOF_BYTES + len(WELCOME))) > PROOF_BYTES else BY_WORKER
+    return SILENT
 
 
 def heard(stranger: socket.socket, size: int) -> bytes:
