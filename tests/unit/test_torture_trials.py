@@ -24,6 +24,7 @@ from penstock.run.transport.handshake import OPENING, PROOF_BYTES, WELCOME, Hand
 from penstock.run.transport.socket import listen
 from penstock.run.transport.wire import Kind, pack, write_image
 from penstock_lab.torture import damage, floods, kills, programs, surroundings
+from penstock_lab.torture import trial as trial_room
 from penstock_lab.torture.contract import VOID
 from penstock_lab.torture.jobs import Counting, Gates, Schedule, Shape, on_time_at
 from penstock_lab.torture.processes import Held
@@ -187,6 +188,7 @@ def test_changes_are_those_of_the_seed() -> None:
         (JobFailed("part-1.parquet does not match its checksum"), None),
         (JobFailed("something is damaged"), "part-1.parquet was damaged, and what came is JobFailed"),
         (InternalError("part-1.parquet"), "what came is InternalError"),
+        (ValueError("part-1.parquet"), "what came is ValueError"),
     ],
 )
 def test_an_error_has_to_name_the_damaged_file(error: Exception, why: str | None, tmp_path: Path) -> None:
@@ -210,3 +212,22 @@ def test_a_process_that_was_replaced_has_no_part_without_a_line(
     with listener, socket.create_connection(listener.getsockname()), listener.accept()[0]:
         monkeypatch.setattr(trial, "pids", list)
         assert kills.has_part(trial, os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("error", "recoveries", "why"),
+    [
+        (JobFailed("no space"), 0, None),
+        (None, 1, None),
+        (None, 0, "neither an error nor a recovery"),
+        (InternalError("a bug"), 0, "a bug"),
+    ],
+)
+def test_a_job_that_says_nothing_in_time_is_broken(
+    error: Exception | None, recoveries: int, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_room, "TYPED_SECONDS", 0.01)
+    trial = Trial(None, "disk-full", 1, tmp_path)
+    trial._job = SimpleNamespace(error=error, recoveries=recoveries, notes=["it went on"])  # type: ignore[assignment]
+    with contextlib.nullcontext() if why is None else pytest.raises(Broken, match=why):
+        trial.says_why()

@@ -14,10 +14,8 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from penstock.checkpoint.contract import Manifest
 from penstock.checkpoint.store import Store
@@ -146,10 +144,10 @@ def spooled(trial: Trial) -> None:
     return answers_or_names(trial, path)
 
 
-def frame(trial: Trial) -> DataFrame:
+def frame(trial: Trial) -> Any:  # noqa: ANN401 # a DataFrame
     """The numbers of all sources, and the time that gives their order."""
     each, sources = trial.shape.rows_each, trial.shape.sources
-    rows: DataFrame = trial.spark.range(each * sources)
+    rows = trial.spark.range(each * sources)
     return rows.selectExpr(
         f"cast(id % {sources} as int) as source", f"id div {sources} as n", "timestamp_micros(id * 1000) as at"
     )
@@ -188,13 +186,16 @@ def answers_or_names(trial: Trial, path: Path) -> None:
             msg = f"the job did not end within {END_SECONDS:g} s: {trial.job!r}"
             raise Broken(msg)
         trial.check()
-    except (PenstockError, PySparkException) as error:
+    except Broken:
+        raise
+    except Exception as error:
         require_named(trial, error, path)
 
 
 def require_named(trial: Trial, error: Exception, path: Path) -> None:
-    """Broken where an error is a bug of ours or does not say which file is damaged."""
-    if isinstance(error, InternalError) or path.name not in str(error):
+    """Broken where an error is a bug of ours, is of no type of ours or Spark's, or does not name the damaged file."""
+    is_typed = isinstance(error, PenstockError) or type(error).__module__.startswith("pyspark.")
+    if not is_typed or isinstance(error, InternalError) or path.name not in str(error):
         msg = f"{path.name} was damaged, and what came is {type(error).__name__}: {error}"
         raise Broken(msg)
     trial.note(f"{type(error).__name__}: {error}")
@@ -246,11 +247,9 @@ def disk_full(trial: Trial) -> None:
             ballast.unlink()
             goes_on = trial.ends_or_says_why()
         else:
-            goes_on = trial.ends_or_says_why()
+            trial.says_why()
             ballast.unlink()
-            if goes_on:
-                msg = "the job went on as if nothing was full"
-                raise Unmet(msg)
+            goes_on = trial.job.error is None
         if not goes_on:
             trial.begin()
         trial.finish()

@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 import penstock as ps
 from penstock.flow import io
 from penstock.flow.region import RegionStream
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 SCHEMA = "source int, n bigint"
 COUNTED = "seen"
@@ -246,7 +243,7 @@ class Paced:
         return batch
 
 
-def of_frame(gates: Gates, frame: DataFrame, rows_per_s: float, sink: io.Sink) -> ps.Topology:
+def of_frame(gates: Gates, frame: Any, rows_per_s: float, sink: io.Sink) -> ps.Topology:  # noqa: ANN401 # a DataFrame
     """The same from a DataFrame with columns `source`, `n` and `at`, the time that gives their order."""
     top = ps.Topology("framed")
     rows = top.source("numbers", io.dataframe(frame)).event_time("at")

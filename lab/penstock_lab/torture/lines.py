@@ -43,7 +43,12 @@ LINES = (
     Line("clock-1h", "the workers' clocks jump by an hour, forward or back", COMPLETE, needs=("libfaketime",)),
     Line("killed-executor", "an executor's JVM killed -9", COMPLETE, master=CLUSTER, limit_s=180.0),
     Line("killed-driver", "the driver killed -9 and the same program started again", COMPLETE, master=None),
-    Line("stopped-10s", "a worker stopped for 10 s and woken", COMPLETE, limit_s=180.0),
+    Line(
+        "stopped-10s",
+        "a worker stopped for 10 s and woken, and replaced meanwhile with even seeds",
+        COMPLETE,
+        limit_s=180.0,
+    ),
     Line(
         "strangers", "1,000 connections of strangers while a job runs", "none accepted, the job undisturbed", trials=10
     ),

@@ -13,7 +13,7 @@ from penstock.run.transport.wire import Kind, pack
 from penstock_lab.torture.jobs import Arrival, Numbered, released
 from penstock_lab.torture.lines import clock_library
 from penstock_lab.torture.processes import channels, held, lowest_free, taken
-from penstock_lab.torture.trial import TYPED_SECONDS, Trial, Unmet
+from penstock_lab.torture.trial import Trial, Unmet
 
 HOUR_S = 3600
 CLOCK_NEAR_S = 60.0  # by which a worker's answer may be late
@@ -28,11 +28,9 @@ def descriptors(trial: Trial) -> None:
     try:
         lowest = lowest_free(pid)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
-        job, began = trial.job, time.monotonic()
-        trial.await_(lambda: job.error is not None or job.recoveries > 0, "a worker that says so", TYPED_SECONDS)
-        trial.row.figures["to_answer_s"] = time.monotonic() - began
+        trial.says_why()
         released([pid])  # Spark gives it to the next attempt as it is
-        if job.error is not None:
+        if trial.job.error is not None:
             trial.begin()
         trial.finish()
     finally:

@@ -242,6 +242,16 @@ class Trial:
         self.row.figures["recoveries"] = self.job.recoveries
         self.row.notes += [note for note in self.job.notes if "went on" in note]
 
+    def says_why(self) -> None:
+        """Await a typed error or a recovery, of a job that cannot go on as it is; else Broken."""
+        began, job = time.monotonic(), self.job
+        is_told = wait_until(lambda: job.error is not None or job.recoveries > 0, TYPED_SECONDS)
+        self.row.figures["to_answer_s"] = time.monotonic() - began
+        if not is_told or isinstance(job.error, InternalError):
+            msg = f"within {TYPED_SECONDS:g} s came {job.error or 'neither an error nor a recovery'}: {job!r}"
+            raise Broken(msg)
+        self.note(f"{type(job.error).__name__}: {job.error}" if job.error else job.notes[-1])
+
     def ends_or_says_why(self, seconds: float = TYPED_SECONDS) -> bool:
         """Whether the job goes on; a typed error within the limit is fine too, silence or another error is not."""
         began = time.monotonic()
