@@ -136,3 +136,25 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_command(
     assert from_savepoint["tuples_read"] >= again["tuples_read"]
     assert folder.run("checkpoint", "verify", "kept", "--format", "json")["sound"]
     assert wait_until(lambda: not folder.is_left(), PATIENCE_S), "the driver that was killed left processes behind"
+
+
+@pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
+def test_a_driver_that_is_killed_while_it_writes_the_answer_is_started_again_with_the_same_command(
+    folder: Folder, differences: Callable[[Path], list[str]]
+) -> None:
+    command = ("run", "held.py:topology", *SAME, "--output", "answer")
+    (folder.path / "gate").touch()
+    first = folder.start(*command)
+    assert wait_until(lambda: (folder.path / ".answer.writing").exists() or first.poll() is not None, PATIENCE_S)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert not (folder.path / "answer").exists()
+
+    again = folder.run(*command)
+    assert differences(folder.path / "answer") == []
+    assert again["tuples_read"] == 0  # the job was over
+    assert not (folder.path / ".answer.writing").exists()
+
+    third = folder.start(*command)
+    assert "--output is answer, which is there already" in third.communicate(timeout=PATIENCE_S)[1]
+    assert third.returncode == 2

@@ -295,6 +295,8 @@ def test_a_damaged_job_file_is_damage(run: Run, store: Store) -> None:
         (("--checkpoint-interval", "often"), "'often' is not a number"),
         (("--checkpoint-interval", "1e9"), "checkpoint_interval_s is 1000000000.0; give a number from 0.02"),
         (("--checkpoint", ""), "checkpoint is ''; give the path or URI of a folder"),
+        (("--silence", "1"), "silence_s is 1.0; give a number from 2"),
+        (("--silence", "long"), "'long' is not a number"),
         (("--from", "before"), "from_savepoint is 'before', and no checkpoint folder is given"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,9 @@ def register(app: typer.Typer) -> None:
         quick: Annotated[bool, typer.Option("--quick", help="One trial of each line: some minutes.")] = False,
         seed: Annotated[int | None, typer.Option(help="One trial again, of the line that --only names.")] = None,
         trials: Annotated[int | None, typer.Option(help="At most so many trials of each line.")] = None,
-        minutes: Annotated[float, typer.Option(help="How long the soak takes.")] = 30.0,
+        minutes: Annotated[
+            float, typer.Option(help="How long the soak takes; all is over within 60 minutes more, or 90 in all.")
+        ] = 30.0,
         out: Annotated[
             Path, typer.Option(help="Folder for the rows, where a run that was interrupted goes on.")
         ] = Path("out/torture"),
@@ -32,8 +35,9 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> int:
         """Break real jobs on purpose and count what is lost, repeated and out of order."""
+        from penstock_lab.torture.contract import BROKEN
         from penstock_lab.torture.lines import LINES, lacking
-        from penstock_lab.torture.runner import Scope, require_known, run
+        from penstock_lab.torture.runner import ROOT, Ledger, Scope, require_known, require_page, run, version_of
 
         lines = require_known([name.strip() for name in (only or "").split(",") if name.strip()], LINES)
         if listing:
@@ -52,8 +56,20 @@ def register(app: typer.Typer) -> None:
             msg = f"--seed {seed} needs one line, named by --only, and must not be below 0"
             raise InvalidInput(msg)
         scope = Scope(lines, trials, quick, minutes, seed)
+        version = version_of(ROOT)
+        if page is not None:
+            require_page(page, version)
+        ledger = Ledger(out, version)
+        left = sum(len(ledger.lacks(line, scope)) for line in lines if not lacking(line))
+        say = partial(typer.echo, err=True)
+        say(f"torture: {left} trials, at most {scope.limit_minutes:g} minutes; rows are kept in {out}")
+        for line in lines:
+            if why := lacking(line):
+                say(f"not tried: {line.name}: {why}")
         with progress_bar("torture") as show:
-            ledger = run(scope, out, show)
+            is_whole = run(scope, ledger, show)
+        if not is_whole:
+            say(f"torture: not all trials were made in {scope.limit_minutes:g} minutes; the same command goes on")
         if page is not None:
             page.write_text(ledger.page(LINES))
         rows = ledger.of(scope)
@@ -62,4 +78,6 @@ def register(app: typer.Typer) -> None:
         else:
             table = [(row.line, str(row.seed), row.verdict, row.error[:200]) for row in rows]
             console().print(rows_table(("line", "seed", "verdict", "note"), table))
-        return 1 if any(row.verdict == "broken" for row in rows) else 0
+        for name, count in (short := ledger.short(scope)).items():
+            say(f"torture: {name}: {count}")
+        return 1 if short or any(row.verdict == BROKEN for row in rows) else 0

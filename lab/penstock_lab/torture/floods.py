@@ -1,9 +1,9 @@
 """Much of something: frames and files that were changed, connections of strangers, simulated jobs.
 
-One trial is a block of many; its seed says which. Changed frames have no checksum of their own: they are refused with
-the error that is meant for it, or can be read without leaving their bytes. Of those some are unsound, such as texts
-that are no UTF-8 or a wrong count of nulls; they are counted. Changed files of a checkpoint have checksums: each is
-refused, or holds what was written.
+One trial is a block of many; its seed says which. Changed frames have no checksum of their own: the channel of a worker
+refuses them with the error that is meant for it, or they can be read without leaving their bytes. Of those some are
+unsound, such as texts that are no UTF-8 or a wrong count of nulls; they are counted. Changed files of a checkpoint have
+checksums: each is refused, or holds what was written.
 """
 
 from __future__ import annotations
@@ -11,26 +11,39 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from penstock.checkpoint import manifests, parts
 from penstock.checkpoint.contract import Manifest, Part
+from penstock.deploy.line import sealed
 from penstock.errors import CheckpointDamaged
 from penstock.run.contract import Staged
 from penstock.run.engine.epochs import TaskSnapshot
-from penstock.run.transport.handshake import Handshake
-from penstock.run.transport.wire import HEADER, Kind, WireFault, pack, unpack, unpack_batch, write_image
+from penstock.run.transport.handshake import OPENING, PROOF_BYTES, WELCOME, Handshake
+from penstock.run.transport.protocol import PeerGone
+from penstock.run.transport.socket import SocketChannel
+from penstock.run.transport.wire import Kind, WireFault, pack, unpack_batch, write_image
 from penstock_lab.simulate.survival import survive_seed
-from penstock_lab.torture.jobs import Numbered
+from penstock_lab.torture.jobs import Arrival, Numbered
 from penstock_lab.torture.processes import ports
-from penstock_lab.torture.trial import Broken, Trial
+from penstock_lab.torture.trial import Broken, Trial, Unmet
 
 FRAMES, FILES, SIMULATED, STRANGERS = 50_000, 5_000, 250, 1_000  # of one trial
 EDGES = 8
+LOOKS_MAX = 10  # at a stream of one frame, until its end must have been told
 CONNECT_SECONDS = 0.05  # on one machine; longer means that nobody takes the call
+ANSWER_SECONDS = 1.0  # for which a stranger waits to hear whether the driver lets it in
+START_SECONDS = 10.0  # the same, of a worker that waits for others
+EARLY = 30  # strangers that come while workers wait for each other
+FALSE_KEYS = 20  # one stranger in so many finishes its handshake, with a key of its own
+TOLD_BYTES = max(sealed.GREETING.size, OPENING.size + PROOF_BYTES)  # that any caller may hear
+LET_IN, BY_DRIVER, BY_WORKER, SILENT = "let in", "turned away by the driver", "turned away by a worker", "unanswered"
 OPEN_MAX = 100  # strangers that stay for a while
 RUBBISH = b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n"
 
@@ -70,29 +83,43 @@ def batches() -> list[pa.RecordBatch]:
 
 
 def frames(trial: Trial) -> None:
-    """Changed frames at the door of a worker that knows their sender."""
+    """Changed frames on a worker's own channel, from a peer that has proved itself."""
     known = []
     for batch in batches():
         image = write_image(batch).to_pybytes()
         known.append((batch.schema, pack(Kind.DATA, 3, batch.num_rows, 7, len(image)) + image))
     known.append((batches()[0].schema, pack(Kind.WATERMARK, 3, value=5)))
-    choose, refused, unsound = trial.choose, 0, 0
+    choose, met = trial.choose, Counter[str]()
     for _ in range(FRAMES):
         schema, data = choose.choice(known)
-        data = changed(choose, data)
-        try:
-            unsound += len(data) >= HEADER.size and not is_sound(data, schema)  # a socket waits for a head's rest
-        except WireFault:
-            refused += 1
-    trial.row.figures |= {"tried": FRAMES, "refused": refused, "unsound": unsound}
+        met[outcome(changed(choose, data) + data, schema)] += 1  # what lacks bytes takes those of the next one
+    trial.row.figures |= {"tried": FRAMES, "refused": met["refused"], "unsound": met["unsound"], "cut": met["cut"]}
 
 
-def is_sound(data: bytes, schema: pa.Schema) -> bool:
-    """Read a frame to its last byte; whether it is also what it says, which nobody checks who knows its sender."""
-    frame = unpack(data, data[HEADER.size :], EDGES)
-    if frame.kind != Kind.DATA:
-        return True
-    batch = unpack_batch(frame, schema)
+def outcome(data: bytes, schema: pa.Schema) -> str:
+    """What a channel makes of a stream: `refused`, `sound` or `unsound` frames, or `cut` off before its first one."""
+    raw, right = socket.socketpair()
+    channel = SocketChannel(right, 0, EDGES)
+    found = "cut"
+    try:
+        raw.sendall(data)
+        raw.close()
+        for _ in range(LOOKS_MAX):
+            for frame in channel.receive():
+                is_good = frame.kind != Kind.DATA or is_sound(unpack_batch(frame, schema))
+                found = "sound" if is_good and found != "unsound" else "unsound"
+    except WireFault:
+        return "refused"
+    except PeerGone:
+        return found
+    finally:
+        channel.close()
+    msg = f"the end of a changed stream was not told: {data.hex()[:1_000]}"
+    raise Broken(msg)
+
+
+def is_sound(batch: pa.RecordBatch) -> bool:
+    """Read a batch to its last byte; whether it is also what it says, which nobody checks who knows its sender."""
     for column in batch.columns:
         column.take(pa.array(range(len(batch)), pa.int64()))  # touches every value
     try:
@@ -150,38 +177,113 @@ def simulated(trial: Trial) -> None:
 
 
 def strangers(trial: Trial) -> None:
-    """Connections of nobody that the job knows, to every port that it has open: silent, loud, or half a handshake."""
-    job = trial.begin()
+    """Connections of nobody that the job knows, to every port that it has open: silent, loud, or with a false key.
+
+    Workers answer callers as long as they expect each other, so their doors are met before the last worker has come.
+    """
+    met = at_the_start(trial)
+    job = trial.job
     trial.await_epoch(1)
+    doors = [port for port in ports(os.getpid()) if to_driver(port) != SILENT]
     opening = Handshake(0, b"", first=True).opening
     words = (b"", RUBBISH, opening, opening[:7], os.urandom(200), b"\xff" * 64)
     open_now: list[socket.socket] = []
-    reached = refused = 0
     targets: list[tuple[str, int]] = []
     with contextlib.ExitStack() as stack:
         for number in range(STRANGERS):
             if number % OPEN_MAX == 0:
                 targets = [port for pid in (os.getpid(), *trial.pids()) for port in ports(pid)]
+            if number % FALSE_KEYS == 0 and doors:
+                met[to_driver(trial.choose.choice(doors))] += 1
+                continue
             try:
                 stranger = socket.create_connection(trial.choose.choice(targets), CONNECT_SECONDS)
             except OSError:
-                refused += 1
+                met["no connection"] += 1
                 continue
             stack.callback(stranger.close)
+            met["reached"] += 1
             with contextlib.suppress(OSError):
                 stranger.sendall(trial.choose.choice(words))
-            reached += 1
             open_now.append(stranger)
             if len(open_now) > OPEN_MAX:
-                open_now.pop(0).close()
+                leaver = open_now.pop(0)
+                met[LET_IN] += is_let_in(leaver)
+                leaver.close()
+        met[LET_IN] += sum(map(is_let_in, open_now))
     epoch = job.epoch
     trial.await_(lambda: job.epoch > epoch, "an epoch after the strangers")
     trial.gates.set(Numbered.GO)
     trial.finish()
-    trial.row.figures |= {"tried": STRANGERS, "reached": reached, "turned_away": refused, "ports": len(set(targets))}
+    false = met[BY_DRIVER] + met[BY_WORKER]
+    trial.row.figures |= {"tried": STRANGERS, "not_taken": met["no connection"], "false_keys": false}
+    trial.row.figures |= {"accepted": met[LET_IN], "ports": len(set(targets))}
+    trial.note(", ".join(f"{what}: {count}" for what, count in sorted(met.items())))
+    if met[LET_IN]:
+        msg = f"{met[LET_IN]} strangers were let in"
+        raise Broken(msg)
     if job.recoveries:
         msg = f"strangers made the job recover: {job.notes}"
         raise Broken(msg)
+    if met["reached"] < STRANGERS // 2 or not met[BY_DRIVER] or not met[BY_WORKER]:
+        msg = f"too few strangers were heard: {dict(met)}"
+        raise Unmet(msg)
+
+
+def at_the_start(trial: Trial) -> Counter[str]:
+    """Begin the job, with strangers that show workers a false key while these wait for the last of them."""
+    trial.gates.set(Arrival.WAITS)
+    job = trial.begin_beside()
+    held = f"{Arrival.WAITS}-held"
+    trial.await_(lambda: bool(trial.gates.standing(held)) and bool(trial.roll.hellos), "a hello while another waits")
+    known = [(hello.host, hello.port) for hello in list(trial.roll.hellos.values())]
+    with ThreadPoolExecutor(EARLY) as threads:
+        answers = [threads.submit(to_worker, trial.choose.choice(known)) for _ in range(EARLY)]
+        trial.gates.lift(held)
+        trial.await_(lambda: job.status == "running", "the job's start")
+        return Counter(answer.result() for answer in answers)
+
+
+def to_driver(address: tuple[str, int]) -> str:
+    """What comes of a false key at the driver's door; it proves itself to those alone who have proved themselves."""
+    try:
+        line = sealed.open_line(address, secrets.token_bytes(sealed.KEY_BYTES), 0, "talk", ANSWER_SECONDS)
+    except (sealed.LineEnded, ConnectionResetError):
+        return BY_DRIVER
+    except sealed.LineBroken:
+        return LET_IN  # it has given its proof
+    except OSError:
+        return SILENT  # another door of the same process
+    line.break_off()
+    return LET_IN
+
+
+def to_worker(address: tuple[str, int]) -> str:
+    """What comes of a false key at a worker's door; it welcomes those alone who have proved themselves."""
+    one = Handshake(0, secrets.token_bytes(sealed.KEY_BYTES), first=True)
+    with contextlib.suppress(OSError), socket.create_connection(address, START_SECONDS) as stranger:
+        stranger.sendall(one.opening)
+        theirs = heard(stranger, OPENING.size)
+        if len(theirs) < OPENING.size:
+            return SILENT
+        stranger.sendall(one.receive(theirs))
+        return LET_IN if len(heard(stranger, PROOF_BYTES + len(WELCOME))) > PROOF_BYTES else BY_WORKER
+    return SILENT
+
+
+def heard(stranger: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer where the other end closes or falls silent."""
+    found = b""
+    with contextlib.suppress(OSError):
+        while len(found) < size and (data := stranger.recv(size - len(found))):
+            found += data
+    return found
+
+
+def is_let_in(stranger: socket.socket) -> bool:
+    """Whether more has come than every caller is told: a greeting, or an opening and a proof."""
+    stranger.settimeout(0.0)
+    return len(heard(stranger, TOLD_BYTES + 1)) > TOLD_BYTES
 
 
 TRIALS: Mapping[str, Callable[[Trial], None]] = {

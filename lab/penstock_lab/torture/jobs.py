@@ -29,6 +29,7 @@ SCHEMA = "source int, n bigint"
 COUNTED = "seen"
 GATE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.002
+ON_TIME_S = 0.1  # from when a row is due to the last operator; less is on schedule
 LAST_BATCHES = 5  # which wait for the end of the trial
 MEMORY_FILE_BYTES = 128 << 10  # fewer than any ring has, more than the files of an epoch here
 
@@ -71,6 +72,19 @@ class Gates:
         self.at(f"{name}.{os.getpid()}").touch()
         while self.is_there(name) and time.monotonic() < latest:
             time.sleep(LOOK_SECONDS)
+
+    def tell(self, name: str, number: float) -> None:
+        """Leave a number, which appears whole."""
+        hidden = self.at(f".{name}")
+        hidden.write_text(repr(number))
+        hidden.replace(self.at(name))
+
+    def told(self, name: str) -> float | None:
+        """The number that was left, if one was."""
+        try:
+            return float(self.at(name).read_text())
+        except FileNotFoundError:
+            return None
 
     def standing(self, name: str) -> list[int]:
         """The processes that have come to stand before a gate, whether they live or not."""
@@ -115,29 +129,52 @@ class Arrival:
             self.gates.wait_before(f"{self.WAITS}-held")
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """When rows of a shape are due: from the moment on at which the job was written down."""
+
+    shape: Shape
+    began: float  # seconds since 1970
+
+    def due(self, batch: int) -> float:
+        """When a batch of every source is due."""
+        return self.began + batch * self.shape.pace_s
+
+    @property
+    def last(self) -> float:
+        """When the last batch is due that does not wait for the end of the trial."""
+        return self.due(self.shape.batches - LAST_BATCHES - 1)
+
+
 class Numbered:
     """A source: each task numbers its rows from 0, on a schedule that began when the job was written down."""
 
-    HOLD, GO = "hold-source", "go"
+    HOLD, GO, CLOCK = "hold-source", "go", "what-time"
 
-    def __init__(self, gates: Gates, shape: Shape) -> None:
-        self.gates, self.shape, self.began = gates, shape, time.time()
+    def __init__(self, gates: Gates, schedule: Schedule) -> None:
+        self.gates, self.schedule = gates, schedule
         self.arrival = Arrival(gates)
 
     def __call__(self, task: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
         """Batches, and None while the next one is not due."""
-        rows = self.shape.rows
-        for batch in range(self.shape.batches):
+        rows = self.schedule.shape.rows
+        for batch in range(self.schedule.shape.batches):
             while not self._is_due(batch):
+                self._tell_time()
                 yield None
             if task == 0:
                 self.gates.wait_before(self.HOLD)
             yield numbered(task, batch * rows, rows)
 
+    def _tell_time(self) -> None:
+        """Leave the time of this process, where a trial has asked for it."""
+        if self.gates.is_there(self.CLOCK) and self.gates.claimed(self.CLOCK):
+            self.gates.tell(f"{self.CLOCK}-told", time.time())
+
     def _is_due(self, batch: int) -> bool:
         if self.gates.is_there(self.GO):
             return True
-        return batch < self.shape.batches - LAST_BATCHES and time.time() >= self.began + batch * self.shape.pace_s
+        return batch < self.schedule.shape.batches - LAST_BATCHES and time.time() >= self.schedule.due(batch)
 
 
 def numbered(source: int, first: int, rows: int) -> pa.RecordBatch:
@@ -147,16 +184,25 @@ def numbered(source: int, first: int, rows: int) -> pa.RecordBatch:
 
 
 class Counting(ps.Stateful):
-    """How many rows of each source there have been: wrong for ever after state was lost or came twice."""
+    """How many rows of each source there have been: wrong for ever after state was lost or came twice.
+
+    With a schedule it tells when the first row of each source came through that was on it.
+    """
 
     schema = f"{SCHEMA}, {COUNTED} bigint"
-    HOLD = "hold-end"
+    HOLD, ON_TIME = "hold-end", "on-time"
 
-    def __init__(self, gates: Gates) -> None:
-        self.gates = gates
+    def __init__(self, gates: Gates, schedule: Schedule | None = None) -> None:
+        self.gates, self._schedule = gates, schedule
+        self._late = set() if schedule is None else set(range(schedule.shape.sources))  # of which none was on time
 
     def on_row(self, key: Any, row: Any, state: Any, timers: Any, emit: Callable[..., None]) -> None:  # noqa: ANN401
         """One more."""
+        if key in self._late and self._schedule is not None:
+            now = time.time()
+            if now < self._schedule.due(row.n // self._schedule.shape.rows) + ON_TIME_S:
+                self._late.remove(key)
+                self.gates.tell(f"{self.ON_TIME}-{key}.{os.getpid()}.{id(self)}", now)
         state[COUNTED] = seen = state.get(COUNTED, 0) + 1
         emit((key, row.n, seen))
 
@@ -165,11 +211,46 @@ class Counting(ps.Stateful):
         self.gates.wait_before(self.HOLD)
 
 
-def keyed(gates: Gates, shape: Shape, sink: io.Sink) -> ps.Topology:
+def on_time_at(gates: Gates, source: int, since: float) -> float | None:
+    """When an operator that began after this time had a row of the source on its schedule, if one had."""
+    told = (gates.told(path.name) for path in Path(gates.folder).glob(f"{Counting.ON_TIME}-{source}.*"))
+    return min((at for at in told if at is not None and at > since), default=None)
+
+
+def keyed(gates: Gates, schedule: Schedule, sink: io.Sink) -> ps.Topology:
     """Sources, rows routed by key to an operator with state, a sink."""
     top = ps.Topology("keyed")
-    stream = top.source("numbers", io.generator(Numbered(gates, shape), SCHEMA, tasks=shape.sources))
-    stream.key_by("source").process(partial(Counting, gates), tasks=2, name="count").sink("out", sink)
+    sources = io.generator(Numbered(gates, schedule), SCHEMA, tasks=schedule.shape.sources)
+    counted = (
+        top.source("numbers", sources)
+        .key_by("source")
+        .process(partial(Counting, gates, schedule), tasks=2, name="count")
+    )
+    counted.sink("out", sink)
+    return top
+
+
+class Paced:
+    """Rows pass no faster than so many a second, until the trial lets them go."""
+
+    def __init__(self, gates: Gates, rows_per_s: float) -> None:
+        self.gates, self._rows_per_s = gates, rows_per_s
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows, later."""
+        if not self.gates.is_there(Numbered.GO):
+            time.sleep(batch.num_rows / self._rows_per_s)
+        return batch
+
+
+def of_frame(gates: Gates, frame: Any, rows_per_s: float, sink: io.Sink) -> ps.Topology:  # noqa: ANN401 # a DataFrame
+    """The same from a DataFrame with columns `source`, `n` and `at`, the time that gives their order."""
+    top = ps.Topology("framed")
+    rows = top.source("numbers", io.dataframe(frame)).event_time("at")
+    slowed = rows.map_batches(Paced(gates, rows_per_s), f"{SCHEMA}, at timestamp", name="pace", tasks=1)
+    slowed.select("source", "n").key_by("source").process(partial(Counting, gates), tasks=2, name="count").sink(
+        "out", sink
+    )
     return top
 
 
@@ -181,10 +262,12 @@ class Passing:
         return batch
 
 
-def region(gates: Gates, shape: Shape, sink: io.Sink) -> ps.Topology:
+def region(gates: Gates, schedule: Schedule, sink: io.Sink) -> ps.Topology:
     """One source, a parallel region that keeps its order, a sink."""
     top = ps.Topology("region")
-    split = top.source("numbers", io.generator(Numbered(gates, shape), SCHEMA)).parallel(2, sample_s=0.1, name="share")
+    split = top.source("numbers", io.generator(Numbered(gates, schedule), SCHEMA)).parallel(
+        2, sample_s=0.1, name="share"
+    )
     worked = cast("RegionStream", split.map_batches(Passing(), SCHEMA, name="work"))
     worked.merge().sink("out", sink)
     return top

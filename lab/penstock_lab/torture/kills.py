@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from penstock.deploy.driver.facts import slots_now
+from penstock.deploy.driver.rendezvous import wait_until
 from penstock_lab.torture.jobs import Arrival, Counting, Numbered
-from penstock_lab.torture.trial import Trial, Unmet
+from penstock_lab.torture.processes import channels, is_alive
+from penstock_lab.torture.trial import Broken, Trial, Unmet
 
 STOPPED_SECONDS = 10.0
+SHORT_SILENCE_S, LONG_SILENCE_S = 3.0, 30.0  # behind which a stopped worker has been replaced, and has not
+LEAVES_SECONDS = 10.0  # that one which was replaced has after waking
 SLOTS_SECONDS = 60.0
 EXECUTOR_SLOTS = 6
 
@@ -143,7 +147,10 @@ def executor(trial: Trial) -> None:
 
 
 def stopped(trial: Trial) -> None:
-    """A worker stands still for ten seconds and wakes: it may have been replaced, and must then be refused."""
+    """A worker stands still for ten seconds and wakes: with an even seed it has been replaced and must have no part."""
+    is_replaced = trial.row.seed % 2 == 0
+    trial.silence_s = SHORT_SILENCE_S if is_replaced else LONG_SILENCE_S
+    trial.note(f"a silence of {trial.silence_s:g} s is allowed")
     trial.begin()
     trial.at_work()
     pid = trial.choose.choice(trial.pids())
@@ -153,9 +160,21 @@ def stopped(trial: Trial) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+    if trial.job.recoveries != int(is_replaced):
+        msg = f"{trial.job.recoveries} recoveries of {STOPPED_SECONDS:g} s, where {trial.silence_s:g} s are allowed"
+        raise Broken(msg)
+    if is_replaced and not wait_until(lambda: not has_part(trial, pid), LEAVES_SECONDS):
+        msg = f"process {pid} was replaced, and has a part in the job {LEAVES_SECONDS:g} s after waking"
+        raise Broken(msg)
     epoch = trial.job.epoch
     trial.await_(lambda: trial.job.epoch > epoch, "an epoch after waking")
     trial.finish()
+
+
+def has_part(trial: Trial, pid: int) -> bool:
+    """Whether a process runs the job, or has a line to those that do."""
+    others = (os.getpid(), *trial.pids())
+    return is_alive(pid) and (pid in others or any(channels(pid, other) for other in others))
 
 
 TRIALS: Mapping[str, Callable[[Trial], None]] = {

@@ -15,6 +15,7 @@ READABLE = "typed errors or a batch that can be read; no crash"
 ONLY_TYPED = "typed errors only, none accepted"
 FLOODED = "10x overload for 60 s of an operator that takes 25,000 rows a second"
 OVERLOAD = "memory at most 10 % above, nothing dropped, latency back within 5 s"
+RIGHT_OR_NAMED = "0 / 0 / 0, or a typed error that names the file"
 CLUSTER = "local-cluster[3,2,1024]"
 
 CLOCK_LIBRARIES = ("/usr/lib", "/usr/local/lib", "/lib")
@@ -32,6 +33,9 @@ LINES = (
     Line("part-flipped", "one bit of a part flipped", TYPED),
     Line("part-removed", "a part removed", TYPED),
     Line("manifest-torn", "the newest manifest torn", TYPED),
+    Line("staged-damaged", "a sink's file damaged behind its commit, before it is shown", RIGHT_OR_NAMED, trials=10),
+    Line("input-damaged", "the rows of a DataFrame damaged that were written down", RIGHT_OR_NAMED, trials=10),
+    Line("results-damaged", "collected rows damaged", RIGHT_OR_NAMED, trials=10),
     Line("disk-full", "the disk of the checkpoints or of the sink full", TYPED, needs=("mount",)),
     Line("descriptors", "a worker may open no further file", TYPED),
     Line("memory-files", "no files in memory for rings", TYPED),
@@ -39,7 +43,12 @@ LINES = (
     Line("clock-1h", "the workers' clocks jump by an hour, forward or back", COMPLETE, needs=("libfaketime",)),
     Line("killed-executor", "an executor's JVM killed -9", COMPLETE, master=CLUSTER, limit_s=180.0),
     Line("killed-driver", "the driver killed -9 and the same program started again", COMPLETE, master=None),
-    Line("stopped-10s", "a worker stopped for 10 s and woken", COMPLETE, limit_s=180.0),
+    Line(
+        "stopped-10s",
+        "a worker stopped for 10 s and woken, and replaced meanwhile with even seeds",
+        COMPLETE,
+        limit_s=180.0,
+    ),
     Line(
         "strangers", "1,000 connections of strangers while a job runs", "none accepted, the job undisturbed", trials=10
     ),

@@ -8,6 +8,7 @@ The program writes down which processes its workers are, so that the trial can s
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,9 @@ def driver(trial: Trial) -> None:
         first.kill()
         first.wait()
     killed = time.monotonic()
+    if first.returncode != -signal.SIGKILL or trial.gates.is_there(DONE):
+        msg = f"the program had done its work when it was to be killed; it ended with {first.returncode}"
+        raise Unmet(msg)
     pids: list[int] = json.loads(trial.gates.at(PIDS).read_text())
     while any(is_alive(pid) for pid in pids):
         if time.monotonic() - killed > LEAVE_SECONDS:

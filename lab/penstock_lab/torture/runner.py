@@ -1,8 +1,9 @@
 """Runs trials in processes of their own and keeps a row of each, so that what was interrupted can be taken up again.
 
-Rows are lines of JSON in one file. A trial whose row is there, of the same version of the code, is not run again. A
-process that is silent for longer than its line allows is ended with everything below it, its trial is broken, and the
-next trial gets another process.
+Rows are lines of JSON in one file. A trial whose row is there, of the same version of the code, is not run again; one
+that was void is replaced by the next seed. A process that is silent for longer than its line allows is ended with
+everything below it, its trial is broken, and the next trial gets another process. At the limit of the whole run the
+trials under way are given up, and what has a row keeps it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from penstock.errors import InvalidInput
 from penstock_lab.bench.machine import machine_line
 from penstock_lab.bench.process_tree import below, parents_of
-from penstock_lab.torture.contract import BROKEN, Line, Row
+from penstock_lab.torture.contract import BROKEN, HELD, VOID, Line, Row
 from penstock_lab.torture.lines import lacking
 from penstock_lab.torture.page import Run, page
 
@@ -34,6 +35,12 @@ START_SECONDS = 90.0  # of a process, until its session is there
 LINE_BYTES_MAX = 1 << 20
 ERRORS_KEPT = 4_000  # characters of what a process said before it ended
 END_SECONDS = 10.0
+PARTS = ("src", "core", "lab/penstock_lab")  # of the repository: what is tried, and what tries it
+UNKNOWN, CHANGED = "unknown", "-changed"
+SEEDS_MAX = 2  # times as many as there are to be trials: seeds that were void are replaced
+START_MINUTE_S = 60.0  # of a soak: its session, and the search for the maximum
+LIMIT_MINUTES = 90.0  # of everything with the usual soak
+SOAK_MINUTES = 30.0
 
 Told = Callable[[int, int, str], None]
 
@@ -45,19 +52,34 @@ class Scope:
     lines: tuple[Line, ...]
     trials: int | None = None  # of each line; None: as the line says
     is_quick: bool = False
-    minutes: float = 30.0  # of the soak in the full form
+    minutes: float = SOAK_MINUTES  # of the soak in the full form
     seed: int | None = None  # one trial alone, again
 
+    def promised(self, line: Line) -> int:
+        """How many trials of a line are to be held."""
+        if self.seed is not None:
+            return 1
+        usual = line.quick if self.is_quick else line.trials
+        return usual if self.trials is None else min(usual, self.trials)
+
     def seeds(self, line: Line) -> range:
-        """The trials of a line."""
+        """The seeds that a line may use: more than it needs, as trials may be void."""
         if self.seed is not None:
             return range(self.seed, self.seed + 1)
-        usual = line.quick if self.is_quick else line.trials
-        return range(1, 1 + (usual if self.trials is None else min(usual, self.trials)))
+        return range(1, 1 + SEEDS_MAX * self.promised(line))
+
+    @property
+    def limit_minutes(self) -> float:
+        """After how long the whole run stops."""
+        return LIMIT_MINUTES + max(0.0, self.minutes - SOAK_MINUTES)
 
     def minutes_of(self, line: Line) -> float:
         """How long the line's trial is told to take; 0: the short form."""
         return 0.0 if self.is_quick else self.minutes if line.name == "soak" else 1.0
+
+    def needs_s(self, line: Line) -> float:
+        """What one trial of a line takes at least, where it is told how long to take."""
+        return START_MINUTE_S + 60 * self.minutes if line.name == "soak" and not self.is_quick else 0.0
 
     def limit_s(self, line: Line) -> float:
         """After how long without a row a process is ended."""
@@ -73,15 +95,33 @@ class Ledger:
         self.rows = list(read_rows(self._file))
 
     def lacks(self, line: Line, scope: Scope) -> list[int]:
-        """The seeds of which there is no row of this version; a seed that was asked for by itself is run again."""
-        known = {row.seed for row in self.rows if row.line == line.name and row.version == self.version}
-        return [seed for seed in scope.seeds(line) if seed not in known or scope.seed is not None]
+        """The next seeds that have no row of this version, one for each trial that is still to be made.
+
+        A void trial counts for none. A seed that was asked for by itself is run again.
+        """
+        if scope.seed is not None:
+            return [scope.seed]
+        known = {row.seed: row.verdict for row in self._of(line, scope)}
+        left = scope.promised(line) - sum(verdict != VOID for verdict in known.values())
+        return [seed for seed in scope.seeds(line) if seed not in known][: max(0, left)]
+
+    def _of(self, line: Line, scope: Scope) -> list[Row]:
+        """The rows of a line's trials, the last one of each seed."""
+        mine = (row for row in self.rows if row.line == line.name and row.version == self.version)
+        return list({row.seed: row for row in mine if row.seed in scope.seeds(line)}.values())
 
     def of(self, scope: Scope) -> list[Row]:
         """The rows of these trials, the last one of each seed."""
-        wanted = {(line.name, seed) for line in scope.lines for seed in scope.seeds(line)}
-        found = {(row.line, row.seed): row for row in self.rows if row.version == self.version}
-        return [row for key, row in found.items() if key in wanted]
+        return [row for line in scope.lines for row in self._of(line, scope)]
+
+    def short(self, scope: Scope) -> dict[str, str]:
+        """Lines of which fewer trials were held than promised, and how many; those that lack something are left out."""
+        found = {}
+        for line in scope.lines:
+            held = sum(row.verdict == HELD for row in self._of(line, scope))
+            if held < scope.promised(line) and not lacking(line):
+                found[line.name] = f"{held} of {scope.promised(line)} trials held"
+        return found
 
     def page(self, lines: Sequence[Line]) -> str:
         """RELIABILITY.md."""
@@ -108,26 +148,33 @@ def read_rows(file: Path) -> Iterator[Row]:
                     yield Row.read(document)
 
 
-def run(scope: Scope, out: Path, told: Told) -> Ledger:
-    """Run what is lacking."""
-    ledger = Ledger(out, version_of(ROOT))
-    wanted = [(line, ledger.lacks(line, scope)) for line in scope.lines if not lacking(line)]
-    total, done = sum(len(seeds) for _, seeds in wanted), 0
+def run(scope: Scope, ledger: Ledger, told: Told) -> bool:
+    """Run what is lacking; False where the limit of the whole run was met before."""
+    lines = [line for line in scope.lines if not lacking(line)]
+    total, done = sum(len(ledger.lacks(line, scope)) for line in lines), 0
+    ends = time.monotonic() + 60 * scope.limit_minutes
     with tempfile.TemporaryDirectory(prefix="penstock-torture-") as folder:
-        for line, seeds in wanted:
-            for row in played(scope, line, seeds, Path(folder)):
-                ledger.add(row)
-                done += 1
-                told(done, total, f"{line.name} {row.seed}: {row.verdict} {row.error[:80]}")
-    return ledger
+        for at, line in enumerate(lines):
+            latest = ends - sum(scope.needs_s(later) for later in lines[at + 1 :] if ledger.lacks(later, scope))
+            while seeds := ledger.lacks(line, scope):
+                if time.monotonic() + scope.needs_s(line) > latest:
+                    break
+                for row in played(scope, line, seeds, Path(folder), latest):
+                    ledger.add(row)
+                    done += 1
+                    total += row.verdict == VOID
+                    told(done, max(done, total), f"{line.name} {row.seed}: {row.verdict} {row.error[:80]}")
+                if scope.seed is not None:
+                    return True
+    return not any(ledger.lacks(line, scope) for line in lines)
 
 
-def played(scope: Scope, line: Line, seeds: Sequence[int], folder: Path) -> Iterator[Row]:
-    """The rows of these trials, from as many processes side by side as the line says."""
+def played(scope: Scope, line: Line, seeds: Sequence[int], folder: Path, latest: float = float("inf")) -> Iterator[Row]:
+    """The rows of these trials, from as many processes side by side as the line says; none behind `latest`."""
     shares = [list(seeds[at :: line.processes]) for at in range(line.processes)]
     players = [Player(scope, line, share, folder / f"{line.name}-{at}") for at, share in enumerate(shares) if share]
     try:
-        while players:
+        while players and time.monotonic() < latest:
             ready = select.select([player.rows for player in players], [], [], 1.0)[0]
             for player in list(players):
                 yield from player.turn(is_ready=player.rows in ready)
@@ -207,13 +254,21 @@ class Player:
 
 
 def version_of(root: Path) -> str:
-    """The code that is tried: the trees of product and core as the repository names them, and whether they differ."""
+    """The code that is tried and that tries: its trees as the repository names them, and whether they differ."""
     try:
-        trees = [_git(root, "rev-parse", "--short=12", f"HEAD:{part}") for part in ("src", "core")]
-        changed = _git(root, "status", "--porcelain", "--", "src", "core")
+        trees = [_git(root, "rev-parse", "--short=12", f"HEAD:{part}") for part in PARTS]
+        changed = _git(root, "status", "--porcelain", "--", *PARTS)
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return "-".join(trees) + ("-changed" if changed else "")
+        return UNKNOWN
+    return "-".join(trees) + (CHANGED if changed else "")
+
+
+def require_page(page: Path, version: str) -> None:
+    """Refuse to write a page of code that no commit has: nobody could tell what was tried."""
+    if version == UNKNOWN or version.endswith(CHANGED):
+        why = "there is no repository here" if version == UNKNOWN else f"files of {', '.join(PARTS)} are not committed"
+        msg = f"{page} would name a commit, and {why}; commit or stash them, or leave --page out"
+        raise InvalidInput(msg)
 
 
 def commit_of(root: Path) -> str:

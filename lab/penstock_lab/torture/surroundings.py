@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from penstock.run.transport.wire import Kind, pack
-from penstock_lab.torture.jobs import Arrival, released
+from penstock_lab.torture.jobs import Arrival, Numbered, released
 from penstock_lab.torture.lines import clock_library
-from penstock_lab.torture.processes import channels, lowest_free, taken
-from penstock_lab.torture.trial import TYPED_SECONDS, Trial, Unmet
+from penstock_lab.torture.processes import channels, held, lowest_free, taken
+from penstock_lab.torture.trial import Trial, Unmet
 
 HOUR_S = 3600
+CLOCK_NEAR_S = 60.0  # by which a worker's answer may be late
 CLOCK_FILE = "clock"  # beside the trials' folders
 
 
@@ -27,11 +28,9 @@ def descriptors(trial: Trial) -> None:
     try:
         lowest = lowest_free(pid)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
-        job, began = trial.job, time.monotonic()
-        trial.await_(lambda: job.error is not None or job.recoveries > 0, "a worker that says so", TYPED_SECONDS)
-        trial.row.figures["to_answer_s"] = time.monotonic() - began
+        trial.says_why()
         released([pid])  # Spark gives it to the next attempt as it is
-        if job.error is not None:
+        if trial.job.error is not None:
             trial.begin()
         trial.finish()
     finally:
@@ -47,6 +46,9 @@ def memory_files(trial: Trial) -> None:
         trial.begin()
         pids = trial.pids()
         trial.at_work()
+        if rings := sum(held(pid).segments for pid in pids):
+            msg = f"{rings} rings are there, although no file in memory may be made"
+            raise Unmet(msg)
         trial.gates.lift(Arrival.NO_MEMORY_FILES)
         for pid in trial.pids():  # files of the sink may be as long as they like again
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -74,6 +76,9 @@ def cut(trial: Trial) -> None:
         channel.shutdown(socket.SHUT_RDWR)
     if not trial.ends_or_says_why():
         trial.begin()
+    elif not trial.job.recoveries:
+        msg = "the connection was not cut: the job went on without a recovery"
+        raise Unmet(msg)
     trial.finish()
 
 
@@ -88,6 +93,7 @@ def clock(trial: Trial) -> None:
             hours = trial.choose.choice((-1, 1))
             jumped(file, hours * HOUR_S)
             trial.note(f"by {hours:+d} h")
+            require_moved(trial, hours * HOUR_S)
             epoch = trial.job.epoch
             trial.await_(lambda: trial.job.epoch > epoch + 1, "epochs after the jump")  # noqa: B023 # awaited here
         if trial.choose.random() < 0.5:
@@ -97,6 +103,18 @@ def clock(trial: Trial) -> None:
         trial.finish()
     finally:
         jumped(file, 0)
+
+
+def require_moved(trial: Trial, seconds: float) -> None:
+    """Have a worker tell the time; Unmet where its clock is not as far off as it should be."""
+    told = f"{Numbered.CLOCK}-told"
+    trial.gates.lift(told)
+    trial.gates.set(Numbered.CLOCK)
+    trial.await_(lambda: trial.gates.is_there(told), "the time of a worker")
+    off = (trial.gates.told(told) or 0.0) - time.time()
+    if abs(off - seconds) > CLOCK_NEAR_S:
+        msg = f"a worker's clock is {off:+.0f} s off, and not {seconds:+.0f} s"
+        raise Unmet(msg)
 
 
 def jumped(file: Path, seconds: int) -> None:

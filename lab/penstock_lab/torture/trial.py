@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.deploy import Job
+from penstock.deploy.attempt.attempt import Attempt
 from penstock.deploy.driver import job as job_room
 from penstock.deploy.driver.rendezvous import Roll, wait_until
 from penstock.errors import InternalError, PenstockError
@@ -31,7 +32,7 @@ from penstock.run.engine.epochs import asked_epoch
 from penstock.run.operators.sinks.staged import PartName
 from penstock_lab.torture import checker
 from penstock_lab.torture.contract import BROKEN, HELD, VOID, Row, is_clean
-from penstock_lab.torture.jobs import COUNTED, Gates, Numbered, Shape, keyed, region
+from penstock_lab.torture.jobs import COUNTED, Gates, Numbered, Schedule, Shape, keyed, on_time_at, region
 
 MOMENT_SECONDS = 30.0
 END_SECONDS = 60.0
@@ -57,13 +58,16 @@ class Trial:
         self.choose = random.Random(f"{line} {seed}")  # noqa: S311 - the same trial for the same seed
         self.folder, self.out, self.kept = folder, folder / "out", folder / "kept"
         self.gates, self.shape = Gates(str(folder / "gates")), Shape()
+        self.schedule: Schedule | None = None  # of the job that was begun last
         Path(self.gates.folder).mkdir(parents=True, exist_ok=True)
         self.sink = self.choose.choice(("parquet", "parquet", "parquet", "collect"))
         self.transport = self.choose.choice(("auto", "auto", "socket"))
         self.interval_s = self.choose.choice((0.1, 0.2, 0.4))
+        self.silence_s = 10.0
         self.is_region = False
         self.minutes = 0.0  # of lines that take as long as they are told; 0: as long as the short form does
         self._job: Job | None = None
+        self._struck: Attempt | None = None  # the attempt that was under way at the last kill
         self._failed: Exception | None = None  # of a start beside the trial
 
     # -- the job -------------------------------------------------------------------------------------------------------
@@ -79,9 +83,10 @@ class Trial:
     def topology(self) -> ps.Topology:
         """What runs."""
         sink = io.collect() if self.sink == "collect" else io.parquet(self.out)
+        self.schedule = Schedule(self.shape, time.time())
         if self.is_region:
-            return region(self.gates, self.shape, sink)
-        return keyed(self.gates, self.shape, sink)
+            return region(self.gates, self.schedule, sink)
+        return keyed(self.gates, self.schedule, sink)
 
     def begin(self, workers: int = WORKERS) -> Job:
         """Start the job, or start it again from what it has kept."""
@@ -96,6 +101,7 @@ class Trial:
             checkpoint=self.kept,
             checkpoint_interval_s=self.interval_s,
             transport=self.transport,
+            silence_s=self.silence_s,
         )
         return self._job
 
@@ -158,6 +164,7 @@ class Trial:
 
     def kill(self, *pids: int) -> float:
         """End processes at once; when that was."""
+        self._struck = self.job._attempts.now
         at = time.monotonic()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -171,14 +178,41 @@ class Trial:
     # -- recovery ------------------------------------------------------------------------------------------------------
 
     def recovered(self, since: float, recoveries: int = 1) -> None:
-        """Await that the job has gone on, and its first new rows; keep how long that took since the fault."""
-        attempt = self.job.attempt
+        """Await that the job has gone on, its first new rows, its full rate; keep how long each took since a kill."""
+        at = time.time() - (time.monotonic() - since)
+        for stage, is_there in self._stages():
+            self.await_(lambda: is_there() or self.job.recoveries >= recoveries, stage)  # noqa: B023 # awaited here
+            self.row.figures[stage] = time.monotonic() - since
         self.await_(lambda: self.job.recoveries >= recoveries, "a recovery")
         self.row.figures["to_work_s"] = time.monotonic() - since
         if self.sink == "parquet":
             attempt = self.job.attempt
             self.await_(lambda: self._newest_shown() >= attempt, "the first new rows at the sink")
             self.row.figures["to_rows_s"] = time.monotonic() - since
+        if self.schedule is not None and not self.is_region:
+            self.await_(lambda: self._on_time_since(at) is not None or self._is_drained, "rows on their schedule")
+            if (on_time := self._on_time_since(at)) is not None:
+                self.row.figures["to_rate_s"] = on_time - at
+
+    def _stages(self) -> Iterator[tuple[str, Callable[[], bool]]]:
+        """What a recovery goes through, as far as it can be seen; of a job that had begun and lost one attempt."""
+        struck, attempts = self._struck, self.job._attempts
+        if struck is None or attempts.now is not struck or self.job.status == "starting":
+            return
+        yield "noticed_s", lambda: bool(struck.roll.faults) or attempts.now is not struck
+        yield "claimed_s", lambda: attempts.now is not struck
+        yield "hello_s", lambda: bool(attempts.now.roll.hellos)
+        yield "hellos_s", lambda: len(attempts.now.roll.hellos) >= attempts.now.workers_asked
+
+    def _on_time_since(self, at: float) -> float | None:
+        """When rows of every source had come through on their schedule again; None while they have not."""
+        found = [told for source in range(self.shape.sources) if (told := on_time_at(self.gates, source, at))]
+        return max(found) if len(found) == self.shape.sources else None
+
+    @property
+    def _is_drained(self) -> bool:
+        """Whether the schedule has ended, so that no row can be on it any more."""
+        return self.schedule is not None and time.time() > self.schedule.last
 
     def _newest_shown(self) -> int:
         """The latest attempt whose rows readers of the sink's folder see."""
@@ -207,6 +241,16 @@ class Trial:
             raise Broken(msg)
         self.row.figures["recoveries"] = self.job.recoveries
         self.row.notes += [note for note in self.job.notes if "went on" in note]
+
+    def says_why(self) -> None:
+        """Await a typed error or a recovery, of a job that cannot go on as it is; else Broken."""
+        began, job = time.monotonic(), self.job
+        is_told = wait_until(lambda: job.error is not None or job.recoveries > 0, TYPED_SECONDS)
+        self.row.figures["to_answer_s"] = time.monotonic() - began
+        if not is_told or isinstance(job.error, InternalError):
+            msg = f"within {TYPED_SECONDS:g} s came {job.error or 'neither an error nor a recovery'}: {job!r}"
+            raise Broken(msg)
+        self.note(f"{type(job.error).__name__}: {job.error}" if job.error else job.notes[-1])
 
     def ends_or_says_why(self, seconds: float = TYPED_SECONDS) -> bool:
         """Whether the job goes on; a typed error within the limit is fine too, silence or another error is not."""

@@ -106,6 +106,15 @@ FromOption = Annotated[
         help="Savepoint in --checkpoint at which the job begins; what came behind it is taken back.",
     ),
 ]
+SilenceOption = Annotated[
+    float,
+    typer.Option(
+        "--silence",
+        parser=real,
+        metavar="SECONDS",
+        help="For how long a worker's process may say nothing before it counts as dead.",
+    ),
+]
 ControlPortOption = Annotated[
     str | None,
     typer.Option("--control-port", metavar="PORTS", help="Where the driver listens, such as 7000 or 7000-7009."),

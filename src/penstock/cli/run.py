@@ -34,6 +34,7 @@ from penstock.cli.options import (
     ProfileOption,
     SeedOption,
     SetOption,
+    SilenceOption,
     TakeLastSlotOption,
     TlsOption,
     WorkersOption,
@@ -96,6 +97,7 @@ def register(app: typer.Typer) -> None:
         checkpoint: CheckpointOption = None,
         checkpoint_interval: CheckpointIntervalOption = 10.0,
         savepoint: FromOption = None,
+        silence: SilenceOption = 10.0,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
@@ -114,6 +116,7 @@ def register(app: typer.Typer) -> None:
             newest_rows,
             session_on_demand,
             start_topology,
+            write_answer,
         )
         from penstock.model.files import read_constraints, read_plan, read_profile
 
@@ -138,6 +141,7 @@ def register(app: typer.Typer) -> None:
             checkpoint=checkpoint,
             checkpoint_interval_s=checkpoint_interval,
             from_savepoint=savepoint,
+            silence_s=silence,
             control_port=control_port,
             data_ports=data_ports,
             tls=tls,
@@ -165,9 +169,8 @@ def register(app: typer.Typer) -> None:
                     typer.echo(f"metrics at {job.prometheus_url}", err=True)
                 follow(job, duration, lambda: show(0, 0, f"{number(job.rows_read)} rows read"))
                 frames = _by_sink(job.results)
-                for sink, frame in frames.items():
-                    if output_path is not None:
-                        frame.write.mode("errorifexists").parquet(f"{output_path}/{sink}" if sink else output_path)
+                if output_path is not None:
+                    write_answer(frames, output_path)
                 rows_out = sum(frame.count() for frame in frames.values())
                 newest = {sink: newest_rows(frame, ROWS_SHOWN) for sink, frame in frames.items()}
                 rows = {sink: _read(frame, output) for sink, frame in newest.items()}

@@ -14,6 +14,7 @@ from penstock.deploy.metrics.metric_log import read_job_table, read_metric_table
 from penstock.deploy.metrics.profile_builder import build_profile, logged_job
 from penstock.deploy.metrics.recent import window_us
 from penstock.deploy.metrics.stages import bytes_between_nodes, foretold_bytes, stages_of
+from penstock.deploy.results.answer import write_answer
 from penstock.deploy.results.preview import newest_rows
 from penstock.deploy.session.asked_session import session_on_demand
 from penstock.deploy.session.local import local_session
@@ -42,4 +43,5 @@ __all__ = [
     "start_topology",
     "tune_topology",
     "window_us",
+    "write_answer",
 ]

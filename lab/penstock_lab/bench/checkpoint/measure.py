@@ -3,7 +3,8 @@
 Throughput and latency are measured with and without checkpoints by turns, so that other load on the machine meets all
 alike; what counts is the ratio within a round, its median and its spread. The pause is what the loop of a worker spends
 in one step at a marker. Recovery is the time from a kill to the first row that had not come out before, beside Spark
-Structured Streaming and Bytewax at the same rate and with a checkpoint every second.
+Structured Streaming and Bytewax at the same rate and with a checkpoint every second. Rows come out where a function is
+given them, at least once with every engine, and for ours also where a reader of an exactly-once sink sees them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class Kill:
 
 
 KILLS = (
-    Kill(OURS, "worker", "the worker's process is killed; the session goes on"),
+    Kill(OURS, "worker", "the worker's process is killed; the session goes on; rows as a callback sink gets them"),
+    Kill(
+        OURS, "parquet", "the same; rows as readers of an exactly-once Parquet folder see them, behind the next epoch"
+    ),
     Kill(SPARK, "worker", "the Python workers are killed; Spark tries the tasks of the micro-batch again"),
     Kill(SPARK, "query", "the query is stopped and started from its checkpoint in the same session"),
     Kill(OURS, "driver", "driver and session are killed; the same program is started again"),
@@ -71,7 +75,7 @@ def main(quick: bool = False, progress: Progress = lambda message: None) -> dict
         "checkpoint_latency": _latency(rounds, 4.0 if quick else 10.0, progress),
         "checkpoint_pause": _pauses((1, 10) if quick else (1, 10, 100), progress),
         "checkpoint_restore": _restores(10 if quick else 100, progress),
-        "checkpoint_recovery": _recovery(KILLS[:2] if quick else KILLS, 1 if quick else rounds, notes, progress),
+        "checkpoint_recovery": _recovery(KILLS[:3] if quick else KILLS, 1 if quick else rounds, notes, progress),
     }
     if quick:
         notes.append("left out by --quick: every 10 s, 100 MB of state, restarts of whole sessions, Bytewax")
@@ -123,7 +127,7 @@ def _every(case: float | None) -> str:
 
 
 def _latency(rounds: int, seconds: float, progress: Progress) -> list[Row]:
-    found: dict[str, list[tuple[float, float]]] = {"none": [], "every 1 s": [], "during epochs": []}
+    found: dict[str, dict[int, tuple[float, float]]] = {"none": {}, "every 1 s": {}, "during epochs": {}}  # by round
     for number in range(rounds):
         for case in (None, 1.0) if number % 2 else (1.0, None):
             progress(f"round {number + 1} of {rounds}: latency, checkpoints {_every(case)}")
@@ -132,21 +136,21 @@ def _latency(rounds: int, seconds: float, progress: Progress) -> list[Row]:
             came = np.concatenate([when for when, _ in run.answers])
             late = np.concatenate([us for _, us in run.answers])
             settled = came > came.min() + 1_000_000_000  # the first second starts the job
-            found[_every(case)].append(_percentiles(late[settled]))
+            found[_every(case)][number] = _percentiles(late[settled])
             inside = np.zeros(len(came), np.bool_)
             for epoch in run.epochs:
                 inside |= (came >= epoch.began_ns) & (came <= epoch.committed_ns)
             if (inside & settled).any():
-                found["during epochs"].append(_percentiles(late[inside & settled]))
+                found["during epochs"][number] = _percentiles(late[inside & settled])
     rows: list[Row] = []
     for what, figures in found.items():
-        ratios = [p99 / plain for (_, p99), (_, plain) in zip(figures, found["none"], strict=False)]
+        ratios = [p99 / found["none"][number][1] for number, (_, p99) in figures.items()]
         rows.append(
             {
                 "instance": f"{PROBE_ROWS_PER_SECOND:,.0f} rows/s, {KEYS:,} keys",
                 "checkpoints": what,
-                "p50_ms": _median([p50 for p50, _ in figures]),
-                "p99_ms": _median([p99 for _, p99 in figures]),
+                "p50_ms": _median([p50 for p50, _ in figures.values()]),
+                "p99_ms": _median([p99 for _, p99 in figures.values()]),
                 "ratio": _median(ratios) if what != "none" else None,
                 "least": min(ratios, default=None) if what != "none" else None,
                 "most": max(ratios, default=None) if what != "none" else None,

@@ -1,8 +1,9 @@
 """A dataflow on worker processes of this machine, with epochs: the product's workers, keepers, coordinator and store.
 
-What a Spark job adds around them (start, control line) is the same with and without checkpoints and is left out. The
-pause is what the loop of a worker spends at a marker: a step that saves a task, and each slice that is written behind
-it.
+What a Spark job adds around them is left out: its start and control line, which it has without checkpoints too, and
+what checkpoints cost at sinks that keep rows, which stage a file for each epoch and have it published by the driver;
+the sinks here keep none. The pause is what the loop of a worker spends at a marker: a step that saves a task, and each
+slice that is written behind it.
 """
 
 from __future__ import annotations

@@ -82,6 +82,26 @@ def session_of(leader):
     return found
 
 
+def descendants(root, proc=Path("/proc")):
+    """The parent of each process below this one."""
+    parents = {}
+    for entry in proc.iterdir():
+        try:
+            if entry.name.isdigit():
+                # The name stands in brackets and may hold anything; what follows the last bracket is numbers.
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+    found, waiting = {}, [root]
+    while waiting:
+        above = waiting.pop()
+        for pid, parent in parents.items():
+            if parent == above and pid not in found:
+                found[pid] = parent
+                waiting.append(pid)
+    return found
+
+
 def end(process):
     """Kill a program and everything that it has started, as when its machine is lost."""
     for pid in session_of(process.pid):
