@@ -13,10 +13,10 @@ from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.publication import ParquetPublication
 from penstock.checkpoint.shown_log import INTERVAL, NAME
 from penstock.run.contract import Staged
-from penstock.run.operators.sinks.folder import STAGING, store_token
+from penstock.run.operators.sinks.folder import STAGING
 from penstock.run.operators.sinks.staged import PartName
 
-SINK, STORE = "out", "/a/store/staged"
+SINK, STORE = "out", "5ee5a5705e0fa70b"
 TASKS = (0, 1)
 
 
@@ -26,7 +26,7 @@ def staged(folder: Path, epoch: int, rows: int = 3, attempt: int = 1) -> Manifes
     waiting.mkdir(parents=True, exist_ok=True)
     files = []
     for task in TASKS:
-        path = waiting / str(PartName(task, SINK, store_token(STORE), attempt, epoch, "parquet"))
+        path = waiting / str(PartName(task, SINK, STORE, attempt, epoch, "parquet"))
         pq.write_table(pa.table({"epoch": [epoch] * rows}), path)
         files.append(Staged(SINK, str(path), rows, path.stat().st_size))
     part = Part(0, "parts/x", 1, "x", ("op/0",), (), tuple(files))

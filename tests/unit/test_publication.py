@@ -35,7 +35,7 @@ from penstock.errors import InvalidInput, JobFailed
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
 
-STORE = "/a/store/staged"
+STORE = "5ee5a5705e0fa70b"
 EPOCHS = 3
 FOREIGN = 7  # rows that somebody else has put into the folder
 
@@ -71,12 +71,12 @@ def lives_until_done(root: Path, steps: Steps) -> None:
         attempt = store.claim(TOPOLOGY)
         committed = store.latest()
         folder = watched_folder(root / "out", steps)
-        publication = ParquetPublication(folder, SINK, store.staging())
+        publication = ParquetPublication(folder, SINK, store.token())
         publication.resume(committed)
         epoch = 0 if committed is None else committed.epoch
         while epoch < EPOCHS:
             epoch += 1
-            files = staged(Folder(str(root / "out" / STAGING)), epoch, attempt, store.staging())
+            files = staged(Folder(str(root / "out" / STAGING)), epoch, attempt, store.token())
             part = store.write_part(attempt, epoch, 0, [snapshot("op/0", n=b"1")])
             whole_part = type(part)(part.worker, part.path, part.size, part.checksum, part.tasks, (), files)
             committed = manifest(epoch, [whole_part], attempt, is_last=epoch == EPOCHS)
@@ -120,7 +120,7 @@ def test_whatever_dies_between_two_steps_readers_see_whole_epochs(
 
 
 def _without_attempt(name: str) -> str:
-    return re.sub(r"-[0-9a-f]{8}-\d+-", "-", name)  # and without the store's token
+    return re.sub(r"-[0-9a-f]{16}-\d+-", "-", name)  # and without the store's token
 
 
 def published(folder: Path, epochs: int, sink: str = SINK) -> ParquetPublication:
@@ -161,7 +161,7 @@ def test_publishing_again_changes_nothing(tmp_path: Path, others: int) -> None:
 
 def test_foreign_files_stay_and_what_waits_for_nobody_goes(tmp_path: Path) -> None:
     put_foreign(tmp_path)
-    other_store = staged(Folder(str(tmp_path / STAGING)), 9, 1, "/another/store")
+    other_store = staged(Folder(str(tmp_path / STAGING)), 9, 1, "0a0b0c0d0e0f0a0b")
     published(tmp_path, 2)
     left = of_epoch(tmp_path, 3).staged  # nobody has committed it
     publication = ParquetPublication(str(tmp_path), SINK, STORE)
@@ -189,7 +189,7 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
     Path(second.staged[0].path).unlink()
-    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint"):
+    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint and"):
         publication.publish(second)
     with pytest.raises(JobFailed, match="names x/y, which is no file of sink 'out'"):
         publication.publish(manifest_of(3, 1, (Staged(SINK, "x/y", 1, 1),)))
@@ -249,13 +249,12 @@ def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(tmp_path: Path, kind: str) -> None:
-    store = str(tmp_path / "staged")
-    waiting = Folder(store)
+    waiting = Folder(str(tmp_path / "staged"))
 
     def of(epoch: int, attempt: int = 1) -> Manifest:
-        return manifest_of(epoch, attempt, staged(waiting, epoch, attempt, store, kind))
+        return manifest_of(epoch, attempt, staged(waiting, epoch, attempt, STORE, kind))
 
-    publication = CollectPublication(str(tmp_path / "results"), SINK, store)
+    publication = CollectPublication(str(tmp_path / "results"), SINK, waiting.given, STORE)
     publication.resume(None)
     assert publication.table(SCHEMA).num_rows == 0
     for epoch in (1, 2, 10):
@@ -271,7 +270,7 @@ def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(
     assert (rows["epoch"].to_pylist(), rows.schema) == (epochs, SCHEMA)
     assert publication.is_parquet == (kind == "parquet")
     assert publication.size == sum(Path(path).stat().st_size for path in publication.files())
-    assert not Path(store).exists()
+    assert not Path(waiting.given).exists()
 
 
 # -- the log of what is shown ------------------------------------------------------------------------------------------
