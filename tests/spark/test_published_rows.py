@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
+from penstock.checkpoint import shown_log
 from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.publication import ParquetPublication
 from penstock.checkpoint.shown_log import INTERVAL, NAME
@@ -40,6 +42,20 @@ def read(spark: SparkSession, folder: Path) -> dict[int, int]:
 
 def whole(epochs: Sequence[int], rows: int = 6) -> dict[int, int]:
     return dict.fromkeys(epochs, rows)
+
+
+def test_spark_reads_a_log_whose_batches_that_repeat_all_come_at_growing_distances(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_log, "GROWS_AT", 2)
+    publication = ParquetPublication(str(tmp_path), SINK, STORE)
+    publication.resume(None)
+    for epoch in range(1, 8 * INTERVAL):
+        publication.publish(staged(tmp_path, epoch, rows=1))
+        if epoch % INTERVAL in {0, 1, INTERVAL - 1}:
+            assert read(spark, tmp_path) == whole(range(1, epoch + 1), rows=2)
+    wholes = [path.name for path in (tmp_path / NAME).glob("*.compact")]
+    assert sorted(wholes) == ["39.compact", "79.compact"]
 
 
 def test_spark_reads_every_epoch_that_was_published_and_no_other(spark: SparkSession, tmp_path: Path) -> None:

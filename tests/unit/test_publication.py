@@ -24,14 +24,15 @@ from publication_kit import (
     watched_folder,
     whole,
 )
-from store_kit import TOPOLOGY, manifest, recorded_calls, snapshot
+from pyarrow import fs
+from store_kit import TOPOLOGY, Memory, manifest, recorded_calls, snapshot
 
 from penstock.checkpoint import shown_log
 from penstock.checkpoint.contract import Manifest
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.shown_log import Layout, ShownLog
 from penstock.checkpoint.store import Store
-from penstock.errors import InvalidInput, JobFailed
+from penstock.errors import InternalError, InvalidInput, JobFailed
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
 
@@ -196,6 +197,22 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     assert seen(tmp_path) == whole(1)
 
 
+def test_two_files_of_one_name_end_the_job_and_none_is_lost(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    both = (*of_epoch(tmp_path, 2).staged, *of_epoch(tmp_path, 3).staged)
+    with pytest.raises(InternalError, match=r"epoch 2 has two files of one task, part-00000-.*-00000003.parquet; "):
+        publication.publish(manifest_of(2, 1, both))
+    assert all(Path(one.path).exists() for one in both)
+    assert seen(tmp_path) == whole(1)
+
+
+def test_files_of_another_store_are_not_shown(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    other = staged(Folder(str(tmp_path / STAGING)), 2, 1, "0a0b0c0d0e0f0a0b")
+    with pytest.raises(JobFailed, match="which is no file of sink 'out'"):
+        publication.publish(manifest_of(2, 1, other))
+
+
 def test_an_epoch_is_not_shown_half_where_another_job_has_ended_in_the_folder(tmp_path: Path) -> None:
     published(tmp_path, 1)
     steps = Steps()
@@ -292,6 +309,63 @@ def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(
 def test_what_is_read_of_a_log(names: list[str], latest: int, read: list[str]) -> None:
     layout = Layout.of(names)
     assert (layout.latest, layout.read()) == (latest, read)
+
+
+class Counted(Folder):
+    """A folder in memory; counts the lines that are written into it, and knows how it is read."""
+
+    def __init__(self) -> None:
+        super().__init__("log", fs.PyFileSystem(Memory()))
+        self.lines, self.longest = 0, 0
+        self.found: dict[str, bytes] = {}
+
+    def inner(self, name: str) -> Folder:
+        return self
+
+    def names(self) -> list[str]:
+        return list(self.found)
+
+    def write(self, name: str, data: bytes) -> None:
+        if name in self.found:
+            raise FileExistsError(name)
+        count = data.count(b"\n")
+        self.lines, self.longest = self.lines + count, max(self.longest, count)
+        self.found[name] = data
+
+    def read(self, name: str) -> bytes:
+        return self.found[name]
+
+    def remove(self, name: str) -> None:
+        del self.found[name]
+
+    def shown(self) -> list[str]:
+        """What the last batch that repeats all says, and what those behind it say."""
+        last = max((int(name.removesuffix(".compact")) for name in self.found if "." in name), default=-1)
+        behind = sorted(int(name) for name in self.found if "." not in name and int(name) > last)
+        read = [*([f"{last}.compact"] if last >= 0 else []), *map(str, behind)]
+        assert len(behind) < shown_log.INTERVAL_MAX
+        assert read == Layout.of(self.found).read()  # which derives the interval as Spark does
+        return [line for name in read for line in self.found[name].decode().split("\n")[1:] if line]
+
+
+def test_the_work_of_the_log_grows_with_what_is_shown() -> None:
+    folder = Counted()
+    log, said = ShownLog(folder), ['{"path":"file:///x/first"}']
+    folder.write("0", f"v1\n{said[0]}".encode())
+    batches = 3_000
+    for n in range(1, batches):
+        line = f'{{"path":"file:///x/{n}"}}'
+        log.add([line])
+        said.append(line)
+        if n < 1_000 or n % 97 == 0:
+            assert folder.shown() == said
+    wholes = sum("." in name for name in folder.found)
+    assert (wholes, len(folder.found) < 400) == (2, True)  # the others have been removed
+    assert folder.lines < 18 * batches  # a tenth at a time it would be 150 for each
+    log.replace(said[:5])
+    assert folder.shown() == said[:5]
+    log.add(said[5:7])
+    assert folder.shown() == said[:7]
 
 
 @pytest.mark.parametrize("text", [b"", b"v2\n", b"\xff\n"])

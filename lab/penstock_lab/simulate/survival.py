@@ -416,11 +416,11 @@ class Survival:
             for path, manifest in self.reader.savepoints().items():
                 if faults := store.verify(manifest):
                     self.fail(f"{path} is not sound: {faults}")
-            if self.reader.folder is None and last.epochs is not None:
-                paths = [path.removeprefix(BUCKET) for path in last.epochs.collected[SINK].files()]
-            else:
-                paths = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
-        for wrong in self.job.wrong({SINK: list(self.reader.rows(paths))}):
+            collected = {} if last.epochs is None else last.epochs.collected
+            paths = {name: [path.removeprefix(BUCKET) for path in sink.files()] for name, sink in collected.items()}
+            if self.reader.folder is not None:
+                paths[SINK] = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
+        for wrong in self.job.wrong({name: list(self.reader.rows(found)) for name, found in paths.items()}):
             self.fail(wrong)
 
     def _end_all(self) -> None:
