@@ -236,6 +236,14 @@ def test_rows_last_before_the_log_names_them(tmp_path: Path) -> None:
     assert calls[named - 1] == ("fsync", "unfinished")
 
 
+def test_what_another_has_shown_lasts_before_the_job_goes_on(tmp_path: Path) -> None:
+    """It may have died between the name of its batch and the sync, and the epoch before the last is not shown again."""
+    published(tmp_path, 1)
+    with recorded_calls(tmp_path) as calls:
+        ParquetPublication(str(tmp_path), SINK, STORE).resume(of_epoch(tmp_path, 1))
+    assert ("fsync", "_spark_metadata") in calls
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 def test_every_folder_that_is_made_lasts(tmp_path: Path, depth: int) -> None:
     deep = tmp_path.joinpath(*("abc"[:depth]))

@@ -142,6 +142,7 @@ class ParquetPublication(_Moved):
         super()._prepare()
         if self.folder.is_local:
             self._log.sweep()
+            self._log.settle()
         if not self._log.is_there:  # files of the folder stay visible; those to come wait for their epoch
             self._log.begin([self._log.entry(info) for info in self.folder.visible()])
 

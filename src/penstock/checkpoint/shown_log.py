@@ -1,11 +1,11 @@
 """The log by which Spark knows which files of a folder count: `_spark_metadata`, as its streaming file sink keeps it.
 
 Where the log is there, `spark.read.parquet(folder)` reads the files that it names and no others. A batch of it is one
-file: batch n appears whole, so a reader sees all of its files or none. Now and then a batch repeats what the ones before
-it say (`9.compact`), and reading begins at the last of these: every tenth at first, later every so many that about 17
-lines are written for each that is new (`test_the_work_of_the_log_grows_with_what_is_shown`). So the log can be written
-anew in one step as well: as the next such batch, whatever the number of the last one was. Batches that no reader begins
-at any more are removed, one round late, because a reader may be under way.
+file: batch n appears whole, so a reader sees all of its files or none. Some batches repeat what those before them say
+(`9.compact`), and reading begins at the last of these: every tenth at first, later fewer, so that about 17 lines are
+written for each that is new (`test_the_work_of_the_log_grows_with_what_is_shown`). So the log can be written anew in
+one step as well: as the next such batch, whatever the number of the last one was. Batches that no reader begins at any
+more are removed, one round late, because a reader may be under way.
 Format: FileStreamSinkLog, CompactibleFileStreamLog of Spark 4; `tests/spark/test_published_rows.py` reads it.
 """
 
@@ -190,6 +190,11 @@ class ShownLog:
         self._folder.filesystem.move(self._folder.path, away)
         self._shown.sync()
         self._folder.filesystem.delete_dir(away)
+
+    def settle(self) -> None:
+        """Have its batches last, whoever wrote them: a process may have died between a batch's name and its sync."""
+        if _is_folder(self._folder):
+            self._folder.sync()
 
     def sweep(self) -> None:
         """Remove what an interrupted `begin` or `remove` has left."""

@@ -448,7 +448,7 @@ class Store:
     def _fault(self, part: Part) -> str | None:
         """What is wrong with one file."""
         try:
-            with self._using(part.path):
+            with self._using(part.path, reads=True):
                 size = self._files.size(part.path)
                 if size != part.size:
                     found = "is not there" if size is None else f"has {size:,} bytes where {part.size:,} were written"
@@ -466,7 +466,7 @@ class Store:
     def _read(self, path: str, size_max: int) -> bytes:
         """All bytes of a file that is there and no larger than this."""
         try:
-            with self._using(path):
+            with self._using(path, reads=True):
                 return self._files.read(path, size_max)
         except StoreUnusable as unusable:
             if not is_lost(unusable.__cause__):
@@ -477,18 +477,16 @@ class Store:
         return folder_beneath(self.root, path) if path else self.root
 
     @contextlib.contextmanager
-    def _using(self, path: str) -> Iterator[None]:
+    def _using(self, path: str, *, reads: bool = False) -> Iterator[None]:
         """What a file system complains of, as an error that says what to do."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            advice = (
-                "end the other job"
-                if isinstance(error, TimeoutError)
-                else "try again, and if it stays so remove that file: the epoch before it is used then"
-                if isinstance(error, OSError) and error.errno == errno.EIO
-                else "give a folder that can be written and has room"
-            )
+            advice = "give a folder that can be written and has room"
+            if isinstance(error, TimeoutError):
+                advice = "end the other job"
+            elif reads and isinstance(error, OSError) and error.errno == errno.EIO:
+                advice = "try again, and if it stays so remove that file: the epoch before it is used then"
             msg = f"cannot use {self._named(path)} for checkpoints: {reason_of(error)}; {advice}"
             raise StoreUnusable(msg) from error
 
