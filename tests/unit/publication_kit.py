@@ -19,7 +19,7 @@ from pyarrow import fs
 from penstock.checkpoint import files
 from penstock.checkpoint.contract import Manifest
 from penstock.flow.schema import parse_schema
-from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, Staged, TaskContext
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STORE, Staged, TaskContext
 from penstock.run.operators.sinks import folder as folders
 from penstock.run.operators.sinks.folder import Folder
 from penstock.run.operators.sinks.staged import EpochFiles
@@ -34,7 +34,7 @@ def staged(folder: Folder, epoch: int, attempt: int, store: str, kind: str = "pa
     """The rows of one epoch, as the tasks of a sink hand them over."""
     found: list[Staged] = []
     for task in range(TASKS):
-        settings = {SETTING_EPOCH: epoch, SETTING_ATTEMPT: attempt, SETTING_STAGING: store}
+        settings = {SETTING_EPOCH: epoch, SETTING_ATTEMPT: attempt, SETTING_STORE: store}
         rows = EpochFiles(folder, TaskContext(SINK, task, TASKS, settings=settings), SCHEMA, kind)
         rows.add(pa.RecordBatch.from_pydict({"epoch": [epoch] * ROWS, "n": [*range(ROWS)]}, SCHEMA))
         found += [unfinished.finish() for unfinished in rows.stage(epoch)]

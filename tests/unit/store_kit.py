@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.checkpoint.contract import Manifest, Part
+from penstock.checkpoint.contract import Branch, Manifest, Part
 from penstock.checkpoint.store import Store
 from penstock.run.contract import Staged
 from penstock.run.engine.epochs import TaskSnapshot
@@ -30,8 +30,9 @@ def manifest(
     *,
     is_last: bool = False,
     tasks: Mapping[str, int] | None = None,
+    line: tuple[Branch, ...] = (),
 ) -> Manifest:
-    return Manifest(epoch, attempt, TOPOLOGY, tasks or {"op": 2}, tuple(parts), is_last, written_us=epoch)
+    return Manifest(epoch, attempt, TOPOLOGY, tasks or {"op": 2}, tuple(parts), is_last, written_us=epoch, line=line)
 
 
 def a_part(worker: int = 0, path: str = "parts/00000001/00000001-00000.part", staged: Sequence[Staged] = ()) -> Part:
@@ -39,13 +40,13 @@ def a_part(worker: int = 0, path: str = "parts/00000001/00000001-00000.part", st
     return Part(worker, path, 7, "0" * 64, ("op/0",), (), tuple(staged))
 
 
-def committed(store: Store, attempt: int, epoch: int, workers: int = 2) -> Manifest:
+def committed(store: Store, attempt: int, epoch: int, workers: int = 2, *, line: tuple[Branch, ...] = ()) -> Manifest:
     """An epoch, from its parts to its manifest."""
     parts = [
         store.write_part(attempt, epoch, worker, [snapshot(f"op/{worker}", n=state_of(epoch, worker))])
         for worker in range(workers)
     ]
-    whole = manifest(epoch, parts, attempt)
+    whole = manifest(epoch, parts, attempt, line=line)
     store.commit(whole)
     return whole
 

@@ -33,7 +33,7 @@ def part(**fields: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"penstock": 2}, "not of format 1"),
+        ({"penstock": 1}, "not of format 2"),
         ({"epoch": 0}, "its epoch is 0, not a whole number from 1"),
         ({"epoch": True}, "its epoch is True"),
         ({"epoch": 7.0}, "its epoch is 7.0"),
@@ -51,6 +51,10 @@ def part(**fields: object) -> dict[str, Any]:
         ({"written_us": -5}, "its written_us is -5"),
         ({"written_us": 1 << 63}, "its written_us is 9223372036854775808"),
         ({"name": 3}, "its name is '3'"),
+        ({"line": None}, "its line are no list"),
+        ({"line": [[1]]}, "where a branch of its history should be"),
+        ({"line": [[0, 5]]}, "its attempt is 0"),
+        ({"line": [[3, "5"]]}, "its epoch is 5, not a whole number"),
         ({"parts": {}}, "its parts are no list"),
         ({"parts": [3]}, "it has 3 where a part should be"),
         ({"parts": [part(), part(path="parts/other")]}, "two parts of one worker"),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from store_kit import TOPOLOGY, Memory, committed, flip, manifest, recorded_calls, snapshot, state_of
 
-from penstock.checkpoint import files, store
+from penstock.checkpoint import files, manifests, store
 from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
@@ -190,6 +190,7 @@ def damaged_behind_the_first(kept: Store) -> Store:
     again = Store(kept.root)
     attempt = again.claim(TOPOLOGY)
     assert again.latest() == kept.manifest(1)
+    again.begin(attempt, kept.manifest(1))
     committed(again, attempt, 2)
     return again
 
@@ -201,11 +202,63 @@ def test_an_epoch_before_which_an_attempt_began_anew_does_not_count_again(kept: 
     assert again.verify(lost) == []
     found = again.latest()
     assert found is not None
-    assert (found.epoch, found.attempt) == (2, 2)
-    assert again.notes == ("epoch 3 is void: attempt 2 has begun anew before it; epoch 2 is used",)
-    again.keep(2)
+    assert (found.epoch, found.attempt, again.notes) == (2, 2, ())
     assert again.numbers() == [1, 2]
     committed(again, 2, 3)  # nobody stands in its way
+
+
+def test_a_part_that_is_away_for_a_moment_locks_nobody_out(kept: Store) -> None:
+    part = at(kept, kept.manifest(3).parts[0].path)
+    part.rename(part.with_suffix(".away"))
+    again = Store(kept.root)
+    attempt = again.claim(TOPOLOGY)
+    last = again.latest()
+    assert last is not None
+    again.begin(attempt, last)
+    part.with_suffix(".away").rename(part)
+    found = again.latest()
+    assert found is not None
+    assert found.epoch == 2
+    committed(again, attempt, 3)
+    assert [each.attempt for each in Store(kept.root).epochs()] == [1, 1, 2]
+
+
+def test_what_an_earlier_attempt_puts_there_late_makes_room_for_the_current_one(kept: Store) -> None:
+    """On object stores nothing keeps it from that."""
+    at(kept, "manifests/00000004.json").write_bytes(
+        manifests.encode(manifest(4, [kept.write_part(1, 4, 0, [snapshot("op/0")])]))
+    )
+    attempt = kept.claim(TOPOLOGY)
+    assert committed(kept, attempt, 4) == kept.manifest(4)
+    with pytest.raises(StaleAttempt, match="is there already"):
+        kept.commit(replace(kept.manifest(4), written_us=77))
+
+
+def test_an_epoch_that_was_given_up_does_not_come_back_with_the_power(kept: Store) -> None:
+    second = kept.manifest(2)
+    attempt = kept.claim(TOPOLOGY)
+    with recorded_calls(Path(kept.root)) as calls:
+        kept.begin(attempt, second)
+    assert calls.index(("unlink", "manifests/00000003.json")) < len(calls) - 1
+    assert calls[-1] == ("fsync", "manifests")
+
+
+@pytest.mark.parametrize("what", ["manifest", "part"])
+def test_a_fault_that_may_pass_is_no_damage(kept: Store, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = "manifests/00000003.json" if what == "manifest" else kept.manifest(3).parts[0].path, files.os.open
+
+    def opened(given: str, *flags: int) -> int:
+        if given.endswith(path):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(given, *flags)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(files.os, "open", opened)
+        with pytest.raises(StoreUnusable, match="Input/output error; try again, and if it stays so remove that file"):
+            kept.latest()
+    found = kept.latest()
+    assert found is not None
+    assert found.epoch == 3
 
 
 def test_no_damaged_epoch_is_kept_in_place_of_a_sound_one(kept: Store) -> None:
@@ -371,6 +424,21 @@ def test_folders_of_earlier_attempts_go_with_their_last_part(kept: Store) -> Non
     again.keep(2)
     assert not at(kept, "parts/00000001").exists()
     assert again.numbers() == [4, 5]
+
+
+def test_a_file_that_cannot_be_removed_keeps_no_other_file(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, real = kept.manifest(1).parts[0].path, files.LocalFiles.remove
+
+    def remove(self: files.LocalFiles, path: str) -> None:
+        if path == stuck:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        real(self, path)
+
+    monkeypatch.setattr(files.LocalFiles, "remove", remove)
+    with pytest.raises(StoreUnusable, match="Permission denied"):
+        kept.keep(1)
+    left = {path for path in paths(kept) if path.startswith(("manifests/", "parts/"))}
+    assert left == {"manifests/00000003.json", stuck, *(part.path for part in kept.manifest(3).parts)}
 
 
 def test_before_the_first_epoch_nothing_goes(tmp_path: Path) -> None:

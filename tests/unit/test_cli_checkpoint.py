@@ -199,7 +199,7 @@ def test_save_keeps_the_last_epoch_under_a_name(run: Run, store: Store) -> None:
 
 
 def test_a_rewind_makes_a_savepoint_the_last_epoch(store: Store) -> None:
-    manifest, note = store.rewind(store.saved("before"))
+    manifest, note = store.rewind(1, store.saved("before"))
     assert store.numbers() == [1, 2]
     assert store.latest() == manifest
     assert manifest.name is None
@@ -213,7 +213,7 @@ def test_a_rewind_makes_a_savepoint_the_last_epoch(store: Store) -> None:
 
 def test_a_rewind_brings_back_an_epoch_that_is_not_kept_any_more(store: Store) -> None:
     store.keep(1)
-    store.rewind(store.saved("before"))
+    store.rewind(1, store.saved("before"))
     assert store.numbers() == [2]
     assert not store.verify(store.manifest(2))
 
@@ -232,14 +232,14 @@ def test_a_rewind_that_is_cut_short_leaves_an_epoch_that_was_the_last_one_once(
         remove(path)
 
     monkeypatch.setattr(store._files, "remove", watched)
-    store.rewind(store.saved("before"))
+    store.rewind(1, store.saved("before"))
     assert left == [[2, 3, 4, 5], [2, 3, 4], [2, 3]]  # a crash before each removal
 
 
 def test_a_damaged_savepoint_is_refused_and_changes_nothing(store: Store) -> None:
     flip(part_of(store, 2))
     with pytest.raises(CheckpointDamaged, match="does not match its checksum"):
-        store.rewind(store.saved("before"))
+        store.rewind(1, store.saved("before"))
     assert store.numbers() == [1, 2, 3]
     with pytest.raises(InvalidInput, match="has no savepoint 'after'; known: before"):
         store.saved("after")

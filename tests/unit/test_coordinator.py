@@ -142,15 +142,20 @@ def test_the_last_epoch_commits_when_all_have_ended(is_under_way: bool) -> None:
     assert (c.wakes_at(), c.begins(99_000), c.epoch_under_way) == (None, None, None)
 
 
-def test_the_last_epoch_is_of_ends_and_shows_what_was_staged_at_the_marker_before_them() -> None:
+def test_an_epoch_of_markers_is_not_the_last_one_even_if_all_have_ended() -> None:
+    """A task may have staged a file on each side of the marker, and an epoch has one name for both."""
     c = coordinator()
     c.begins(1_000)
     c.reported(report(0, 7, "marker"))
     c.reported(report(0, ENDED, "end"))
-    whole = c.reported(report(1, ENDED))
+    whole = c.reported(report(1, ENDED, "other"))
     assert whole is not None
-    assert whole.is_last
-    assert shown(whole) == ["marker", "end"]
+    assert (whole.epoch, whole.is_last, shown(whole)) == (7, False, ["marker", "other"])
+    last = c.committed(7, 1_100)
+    assert last is not None
+    assert (last.epoch, last.is_last, shown(last)) == (8, True, ["end"])
+    assert c.committed(8, 1_200) is None
+    assert c.is_over
 
 
 def test_ends_that_come_while_a_manifest_is_written_make_the_last_epoch_when_it_is_there() -> None:
@@ -201,6 +206,8 @@ def test_whatever_the_order_every_file_is_shown_once_and_the_job_is_over(workers
             assert writing is not None
             epochs.append(writing.epoch)
             files += shown(writing)
+            by = [name.partition("-")[0] for name in shown(writing)]
+            assert len(set(by)) == len(by), "an epoch has two files of one worker"
             whole, writing = c.committed(writing.epoch, now_us), None
         else:
             under_way = c.epoch_under_way

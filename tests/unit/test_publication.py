@@ -24,18 +24,19 @@ from publication_kit import (
     watched_folder,
     whole,
 )
-from store_kit import TOPOLOGY, manifest, recorded_calls, snapshot
+from pyarrow import fs
+from store_kit import TOPOLOGY, Memory, manifest, recorded_calls, snapshot
 
 from penstock.checkpoint import shown_log
 from penstock.checkpoint.contract import Manifest
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.shown_log import Layout, ShownLog
 from penstock.checkpoint.store import Store
-from penstock.errors import InvalidInput, JobFailed
+from penstock.errors import InternalError, InvalidInput, JobFailed
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
 
-STORE = "/a/store/staged"
+STORE = "5ee5a5705e0fa70b"
 EPOCHS = 3
 FOREIGN = 7  # rows that somebody else has put into the folder
 
@@ -71,12 +72,12 @@ def lives_until_done(root: Path, steps: Steps) -> None:
         attempt = store.claim(TOPOLOGY)
         committed = store.latest()
         folder = watched_folder(root / "out", steps)
-        publication = ParquetPublication(folder, SINK, store.staging())
+        publication = ParquetPublication(folder, SINK, store.token())
         publication.resume(committed)
         epoch = 0 if committed is None else committed.epoch
         while epoch < EPOCHS:
             epoch += 1
-            files = staged(Folder(str(root / "out" / STAGING)), epoch, attempt, store.staging())
+            files = staged(Folder(str(root / "out" / STAGING)), epoch, attempt, store.token())
             part = store.write_part(attempt, epoch, 0, [snapshot("op/0", n=b"1")])
             whole_part = type(part)(part.worker, part.path, part.size, part.checksum, part.tasks, (), files)
             committed = manifest(epoch, [whole_part], attempt, is_last=epoch == EPOCHS)
@@ -120,7 +121,7 @@ def test_whatever_dies_between_two_steps_readers_see_whole_epochs(
 
 
 def _without_attempt(name: str) -> str:
-    return re.sub(r"-[0-9a-f]{8}-\d+-", "-", name)  # and without the store's token
+    return re.sub(r"-[0-9a-f]{16}-\d+-", "-", name)  # and without the store's token
 
 
 def published(folder: Path, epochs: int, sink: str = SINK) -> ParquetPublication:
@@ -161,7 +162,7 @@ def test_publishing_again_changes_nothing(tmp_path: Path, others: int) -> None:
 
 def test_foreign_files_stay_and_what_waits_for_nobody_goes(tmp_path: Path) -> None:
     put_foreign(tmp_path)
-    other_store = staged(Folder(str(tmp_path / STAGING)), 9, 1, "/another/store")
+    other_store = staged(Folder(str(tmp_path / STAGING)), 9, 1, "0a0b0c0d0e0f0a0b")
     published(tmp_path, 2)
     left = of_epoch(tmp_path, 3).staged  # nobody has committed it
     publication = ParquetPublication(str(tmp_path), SINK, STORE)
@@ -189,11 +190,27 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
     Path(second.staged[0].path).unlink()
-    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint"):
+    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint and"):
         publication.publish(second)
     with pytest.raises(JobFailed, match="names x/y, which is no file of sink 'out'"):
         publication.publish(manifest_of(3, 1, (Staged(SINK, "x/y", 1, 1),)))
     assert seen(tmp_path) == whole(1)
+
+
+def test_two_files_of_one_name_end_the_job_and_none_is_lost(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    both = (*of_epoch(tmp_path, 2).staged, *of_epoch(tmp_path, 3).staged)
+    with pytest.raises(InternalError, match=r"epoch 2 has two files of one task, part-00000-.*-00000003.parquet; "):
+        publication.publish(manifest_of(2, 1, both))
+    assert all(Path(one.path).exists() for one in both)
+    assert seen(tmp_path) == whole(1)
+
+
+def test_files_of_another_store_are_not_shown(tmp_path: Path) -> None:
+    publication = published(tmp_path, 1)
+    other = staged(Folder(str(tmp_path / STAGING)), 2, 1, "0a0b0c0d0e0f0a0b")
+    with pytest.raises(JobFailed, match="which is no file of sink 'out'"):
+        publication.publish(manifest_of(2, 1, other))
 
 
 def test_an_epoch_is_not_shown_half_where_another_job_has_ended_in_the_folder(tmp_path: Path) -> None:
@@ -217,6 +234,14 @@ def test_rows_last_before_the_log_names_them(tmp_path: Path) -> None:
     named = calls.index(("link", "_spark_metadata/2"))
     assert [call for call in calls[:named] if "unfinished" not in call] == [("fsync", "."), ("fsync", STAGING)]
     assert calls[named - 1] == ("fsync", "unfinished")
+
+
+def test_what_another_has_shown_lasts_before_the_job_goes_on(tmp_path: Path) -> None:
+    """It may have died between the name of its batch and the sync, and the epoch before the last is not shown again."""
+    published(tmp_path, 1)
+    with recorded_calls(tmp_path) as calls:
+        ParquetPublication(str(tmp_path), SINK, STORE).resume(of_epoch(tmp_path, 1))
+    assert ("fsync", "_spark_metadata") in calls
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -249,13 +274,12 @@ def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(tmp_path: Path, kind: str) -> None:
-    store = str(tmp_path / "staged")
-    waiting = Folder(store)
+    waiting = Folder(str(tmp_path / "staged"))
 
     def of(epoch: int, attempt: int = 1) -> Manifest:
-        return manifest_of(epoch, attempt, staged(waiting, epoch, attempt, store, kind))
+        return manifest_of(epoch, attempt, staged(waiting, epoch, attempt, STORE, kind))
 
-    publication = CollectPublication(str(tmp_path / "results"), SINK, store)
+    publication = CollectPublication(str(tmp_path / "results"), SINK, waiting.given, STORE)
     publication.resume(None)
     assert publication.table(SCHEMA).num_rows == 0
     for epoch in (1, 2, 10):
@@ -271,7 +295,7 @@ def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(
     assert (rows["epoch"].to_pylist(), rows.schema) == (epochs, SCHEMA)
     assert publication.is_parquet == (kind == "parquet")
     assert publication.size == sum(Path(path).stat().st_size for path in publication.files())
-    assert not Path(store).exists()
+    assert not Path(waiting.given).exists()
 
 
 # -- the log of what is shown ------------------------------------------------------------------------------------------
@@ -293,6 +317,63 @@ def test_collected_rows_are_those_of_committed_epochs_in_the_order_of_each_task(
 def test_what_is_read_of_a_log(names: list[str], latest: int, read: list[str]) -> None:
     layout = Layout.of(names)
     assert (layout.latest, layout.read()) == (latest, read)
+
+
+class Counted(Folder):
+    """A folder in memory; counts the lines that are written into it, and knows how it is read."""
+
+    def __init__(self) -> None:
+        super().__init__("log", fs.PyFileSystem(Memory()))
+        self.lines, self.longest = 0, 0
+        self.found: dict[str, bytes] = {}
+
+    def inner(self, name: str) -> Folder:
+        return self
+
+    def names(self) -> list[str]:
+        return list(self.found)
+
+    def write(self, name: str, data: bytes) -> None:
+        if name in self.found:
+            raise FileExistsError(name)
+        count = data.count(b"\n")
+        self.lines, self.longest = self.lines + count, max(self.longest, count)
+        self.found[name] = data
+
+    def read(self, name: str) -> bytes:
+        return self.found[name]
+
+    def remove(self, name: str) -> None:
+        del self.found[name]
+
+    def shown(self) -> list[str]:
+        """What the last batch that repeats all says, and what those behind it say."""
+        last = max((int(name.removesuffix(".compact")) for name in self.found if "." in name), default=-1)
+        behind = sorted(int(name) for name in self.found if "." not in name and int(name) > last)
+        read = [*([f"{last}.compact"] if last >= 0 else []), *map(str, behind)]
+        assert len(behind) < shown_log.INTERVAL_MAX
+        assert read == Layout.of(self.found).read()  # which derives the interval as Spark does
+        return [line for name in read for line in self.found[name].decode().split("\n")[1:] if line]
+
+
+def test_the_work_of_the_log_grows_with_what_is_shown() -> None:
+    folder = Counted()
+    log, said = ShownLog(folder), ['{"path":"file:///x/first"}']
+    folder.write("0", f"v1\n{said[0]}".encode())
+    batches = 3_000
+    for n in range(1, batches):
+        line = f'{{"path":"file:///x/{n}"}}'
+        log.add([line])
+        said.append(line)
+        if n < 1_000 or n % 97 == 0:
+            assert folder.shown() == said
+    wholes = sum("." in name for name in folder.found)
+    assert (wholes, len(folder.found) < 400) == (2, True)  # the others have been removed
+    assert folder.lines < 18 * batches  # a tenth at a time it would be 150 for each
+    log.replace(said[:5])
+    assert folder.shown() == said[:5]
+    log.add(said[5:7])
+    assert folder.shown() == said[:7]
 
 
 @pytest.mark.parametrize("text", [b"", b"v2\n", b"\xff\n"])

@@ -17,12 +17,12 @@ from worker_kit import LocalJob
 import penstock as ps
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
-from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, Task
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, SETTING_STORE, Task
 from penstock.run.engine.epochs import Restored, TaskSnapshot, epoch_command
-from penstock.run.operators.sinks.folder import store_token
 from penstock.run.operators.sinks.staged import PartName
 
 PATIENCE_S = 30.0
+TOKEN = "5ee5a5705e0fa70b"  # noqa: S105 - of a store
 SCHEMA = parse_schema("n bigint")
 
 
@@ -32,6 +32,7 @@ def batch(*numbers: int) -> pa.RecordBatch:
 
 def under_checkpoints(sink: io.Sink, staging: Path, first: int = 1, index: int = 0, attempt: int = 1) -> Task:
     settings = {SETTING_EPOCH: first, SETTING_STAGING: str(staging), SETTING_ATTEMPT: attempt}
+    settings |= {SETTING_STORE: TOKEN}
     return opened(lambda: sink.make(SCHEMA), index=index, tasks=2, **settings)
 
 
@@ -54,8 +55,7 @@ def test_parquet_stages_a_file_for_each_epoch_that_has_rows(tmp_path: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["_staging"]
     names = sorted(path.name for path in (folder / "_staging").iterdir())
     assert names == sorted(Path(staged.path).name for staged in (first, third))
-    token = store_token(str(tmp_path / "store"))
-    assert [PartName.read(name, "op") for name in names] == [PartName(1, "op", token, 1, e, "parquet") for e in (4, 6)]
+    assert [PartName.read(name, "op") for name in names] == [PartName(1, "op", TOKEN, 1, e, "parquet") for e in (4, 6)]
 
 
 def test_a_file_that_is_handed_over_is_finished_by_another_thread(

@@ -127,6 +127,23 @@ def stale_attempt_taken(patch: Patch) -> None:
     patch(Coordinator, "reported", gullible)
 
 
+def markers_in_the_last_epoch(patch: Patch) -> None:
+    """The last epoch has what was staged at its marker, and what the same worker has staged behind that as well."""
+    reported = Coordinator.reported
+
+    def hasty(coordinator: Coordinator, report: Report) -> Whole | None:
+        ended = {**coordinator._ended, report.part.worker: report.part}
+        if report.attempt == coordinator._attempt and report.epoch is None and len(ended) == coordinator._workers:
+            for w in coordinator._parts.keys() & ended.keys():
+                staged = coordinator._parts[w].staged + ended[w].staged
+                coordinator._ended[w] = replace(ended[w], staged=staged)
+            report = replace(report, part=coordinator._ended.pop(report.part.worker, report.part))
+            coordinator._parts.clear()
+        return reported(coordinator, report)
+
+    patch(Coordinator, "reported", hasty)
+
+
 def window_off_by_one(patch: Patch) -> None:
     """The credit of one batch in three is short of a byte, so windows shrink."""
     give = Credit.give_back
@@ -247,6 +264,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], int]] = {  # and where the sear
     "lost marker": (marker_lost, 0),
     "double release": (released_twice, 0),
     "stale attempt": (stale_attempt_taken, 0),
+    "markers in the last epoch": (markers_in_the_last_epoch, 0),
     "window off by one": (window_off_by_one, 0),
     "passes the marker": (passes_the_marker, 0),
     "commit before snapshot": (commits_before_it_is_saved, 0),

@@ -15,7 +15,7 @@ from penstock.checkpoint.policy import Cause, Failures, GiveUp
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.worker.keeper import Keeper
 from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
-from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE
 from penstock.run.engine.epochs import TaskSnapshot, asked_epoch
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.operators.sinks.folder import STAGING
@@ -74,6 +74,7 @@ class SimulatedAttempt:
         staging = f"{world.root}/staged"
         rows = staging if facts.folder is None else f"{facts.folder}/{STAGING}"
         settings = {SETTING_STAGING: staging, SETTING_ATTEMPT: self.number, SETTING_ROWS: rows}
+        settings |= {SETTING_STORE: checkpoint.token}
         self.ports: list[Kept] = []
         self.on_the_way: list[tuple[int, Report]] = []
         self.simulation = Simulation(

@@ -1,5 +1,7 @@
 """Random small jobs for simulated workers: chains, diamonds, keyed shuffles, windows and parallel regions.
 
+Some have a second chain beside that, with a sink of its own: then a worker may have nothing to do with what another
+does, and end long before it or behind it.
 Rows know where they come from: `source` and `n` name a row, `path` is the tasks through which it has gone. On one path
 rows cannot overtake each other, so every task that `Stamp` stands for checks that `n` rises on each path.
 """
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.flow.io import Sink
-from penstock.run.contract import MAIN, SETTING_EPOCH, Outputs, Owns, Staging, Task, TaskContext
+from penstock.run.contract import MAIN, SETTING_EPOCH, SETTING_STAGING, Outputs, Owns, Staging, Task, TaskContext
 from penstock.run.dataflow import Dataflow, Grouping
 from penstock.run.endpoints import SinkFacts
 from penstock.run.operators.sinks.folder import Folder
@@ -36,6 +38,8 @@ SCHEMA = pa.schema(
 LATENESS_S = 3
 WINDOW_S = 10
 PATHS = 1 << 60
+BESIDE = "beside"  # a second sink, which collects
+ROW = ("source", "n", "key")  # what names a row that was not counted
 SETTING_ROWS = "rows"  # where there are epochs: the folder in which files of rows wait
 WAYS_OUT = (SinkFacts(collects=True), SinkFacts(folder="/out"), SinkFacts(folder="sim://out"))  # the last by objects
 GROUPINGS = ("shuffle", "local-or-shuffle", "fields", "global", "all")
@@ -56,18 +60,14 @@ class RandomJob:
     dataflow: Dataflow
     expected: Counter[tuple[object, ...]]
     columns: tuple[str, ...]  # of the rows that `out` is to have
+    beside: Counter[tuple[object, ...]] | None = None  # what is to come out at BESIDE; None: there is no such sink
 
     def wrong(self, rows: Rows) -> list[str]:
         """What is wrong with the rows that came out."""
-        records = [tuple(row[c] for c in self.columns) for b in rows.get("out", ()) for row in _plain(b)]
-        found = Counter(records)
-        if found == self.expected:
-            return []
-        missing, extra = self.expected - found, found - self.expected
-        return [
-            f"{missing.total()} rows are missing, {extra.total()} are too many, of {self.expected.total()}; "
-            f"missing {list(missing)[:3]}, too many {list(extra)[:3]} ({', '.join(self.columns)})"
-        ]
+        found = _wrong(rows.get("out", ()), self.expected, self.columns)
+        if self.beside is not None:
+            found += _wrong(rows.get(BESIDE, ()), self.beside, ROW)
+        return found
 
 
 class Stamp(Task):
@@ -108,6 +108,11 @@ class Stamp(Task):
 class RowsOut(Collect):
     """Hands rows over at once, or where the job has epochs in the product's files, of the kind that costs least."""
 
+    def __init__(self, schema: pa.Schema, setting: str) -> None:
+        """`setting` says where files wait."""
+        super().__init__(schema)
+        self._setting = setting
+
     def open(self, context: TaskContext) -> None:
         """Have a folder, or somebody who takes the rows."""
         if SETTING_EPOCH not in context.settings:
@@ -115,7 +120,7 @@ class RowsOut(Collect):
             return
         Task.open(self, context)
         self._kept = self.schema
-        self._staged = EpochFiles(Folder(str(context.settings[SETTING_ROWS])), context, self.schema, ARROW)
+        self._staged = EpochFiles(Folder(str(context.settings[self._setting])), context, self.schema, ARROW)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Outputs) -> None:
         """Hand over, or add to the file of the epoch under way."""
@@ -196,6 +201,19 @@ def _plain(batch: pa.RecordBatch) -> list[dict[str, object]]:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
+def _job(
+    top: ps.Topology, rng: random.Random, text: str, expected: Counter[tuple[object, ...]], columns: tuple[str, ...]
+) -> RandomJob:
+    """The job of a topology, perhaps with another chain beside it."""
+    if rng.random() < 0.6:
+        return RandomJob(text, top.build(), expected, columns)
+    given = _input(rng)
+    stream = top.source("beside source", ps.io.generator(given.items, SCHEMA, tasks=given.tasks))
+    stamped = _stamp(stream, 20, rng.randint(1, 2))
+    stamped.sink(BESIDE, Sink("rows", _collected, SinkFacts(collects=True)), rng.choice((None, 1)))
+    return RandomJob(f"{text}, a chain beside it", top.build(), expected, columns, _kept(given, 1))
+
+
 def _start(given: SourceRows, name: str) -> tuple[ps.Topology, ps.DataStream]:
     top = ps.Topology(name)
     return top, top.source("source", ps.io.generator(given.items, SCHEMA, tasks=given.tasks))
@@ -220,7 +238,24 @@ def _out(stream: ps.DataStream, rng: random.Random) -> None:
 
 
 def _rows_out(schema: pa.Schema) -> Task:
-    return RowsOut(schema)
+    return RowsOut(schema, SETTING_ROWS)
+
+
+def _collected(schema: pa.Schema) -> Task:
+    return RowsOut(schema, SETTING_STAGING)
+
+
+def _wrong(
+    batches: Sequence[pa.RecordBatch], expected: Counter[tuple[object, ...]], columns: Sequence[str]
+) -> list[str]:
+    found = Counter(tuple(row[c] for c in columns) for batch in batches for row in _plain(batch))
+    if found == expected:
+        return []
+    missing, extra = expected - found, found - expected
+    return [
+        f"{missing.total()} rows are missing, {extra.total()} are too many, of {expected.total()}; "
+        f"missing {list(missing)[:3]}, too many {list(extra)[:3]} ({', '.join(columns)})"
+    ]
 
 
 def _regrouped(stream: ps.DataStream, rng: random.Random) -> tuple[ps.DataStream, str]:
@@ -243,7 +278,7 @@ def _chain(rng: random.Random) -> RandomJob:
         copies *= tasks if kind == "all" else 1
         stream = _stamp(stream, code, tasks, keeps=keeps)
     _out(stream, rng)
-    return RandomJob(f"chain of {kinds}", top.build(), _kept(given, keeps, copies), ("source", "n", "key"))
+    return _job(top, rng, f"chain of {kinds}", _kept(given, keeps, copies), ROW)
 
 
 def _diamond(rng: random.Random) -> RandomJob:
@@ -256,9 +291,7 @@ def _diamond(rng: random.Random) -> RandomJob:
     else:
         stream, meet = _stamp(left, 3, rng.randint(1, 3), also=right), "in a task of two inputs"
     _out(stream, rng)
-    return RandomJob(
-        f"diamond that meets {meet}", top.build(), _kept(given, 1) + _kept(given, 2), ("source", "n", "key")
-    )
+    return _job(top, rng, f"diamond that meets {meet}", _kept(given, 1) + _kept(given, 2), ROW)
 
 
 def _keyed(rng: random.Random) -> RandomJob:
@@ -267,7 +300,7 @@ def _keyed(rng: random.Random) -> RandomJob:
     stream = _stamp(_regrouped(stream, rng)[0].regrouped(Grouping("shuffle")), 1, rng.randint(1, 3))
     _out(stream.key_by("key").count(tasks=rng.randint(1, 3)), rng)
     counts = Counter(row[2] for row in given.all())
-    return RandomJob("keyed count", top.build(), Counter(list(counts.items())), ("key", "count"))
+    return _job(top, rng, "keyed count", Counter(list(counts.items())), ("key", "count"))
 
 
 def _windows(rng: random.Random) -> RandomJob:
@@ -288,7 +321,7 @@ def _windows(rng: random.Random) -> RandomJob:
     counts = Counter((row[4] // window_us * window_us, row[2]) for row in given.all())
     expected: Counter[tuple[object, ...]] = Counter([(*window, count) for window, count in counts.items()])
     where = "sources" if at_source else "input edges"
-    return RandomJob(f"windows, time by {where}", top.build(), expected, ("window_start", "key", "count"))
+    return _job(top, rng, f"windows, time by {where}", expected, ("window_start", "key", "count"))
 
 
 def _region(rng: random.Random) -> RandomJob:
@@ -305,4 +338,4 @@ def _region(rng: random.Random) -> RandomJob:
     merged = inside.merge()  # type: ignore[attr-defined] # a stream inside a region
     _out(_stamp(merged, 9, 1, in_order=ordered), rng)
     text = f"{'ordered' if ordered else 'unordered'} region of {replicas}, {policy}, slices of {slice_rows}"
-    return RandomJob(text, top.build(), _kept(given, keeps), ("source", "n", "key"))
+    return _job(top, rng, text, _kept(given, keeps), ROW)

@@ -39,6 +39,7 @@ PAUSE_US = 5_000  # until somebody starts the job again
 STALE_STEPS_MAX = 400  # of an attempt that was given up
 STALL_STEPS = (20, 400, 3_000)  # of a driver while another takes over
 SAVEPOINTS_MAX = 2
+SLOWNESS = 0.995  # how often a worker with a slow disk does not come to its files
 DRIVER_WEIGHT = 8  # its steps on the disk are fewer than the workers', and more depends on their order
 KINDS = ("worker", "worker", "driver", "everything", "power", "damage", "damage", "hang", "takeover", "takeover")
 DRIVERS_MAX = 60
@@ -62,6 +63,7 @@ class Survival:
         self._file_us = rng.choice((1, 30))
         self._eager = rng.choice((0.1, 0.5, 0.9))  # how readily drivers get their turn
         self.savepoints_left = rng.randint(0, SAVEPOINTS_MAX)
+        self._slow = rng.choice((None, None, 0, 1))  # a worker whose disk is
         self.disk = Disk()
         self.actors = Actors(lambda: self.now_us)
         self.system = System(self.disk, self.actors, self, lambda: self.now_us)
@@ -153,8 +155,10 @@ class Survival:
                 self._acts(attempt, w, partial(attempt.simulation.begin_epoch, w, epoch))
             waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
             while waiting and self.random.random() < 0.3:
-                did = True
-                self._keeps(attempt, self.random.choice(waiting))
+                did, w = True, self.random.choice(waiting)
+                if w == self._slow and self.random.random() < SLOWNESS:
+                    break
+                self._keeps(attempt, w)
                 waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
             while attempt.on_the_way and self.random.random() < 0.3:
                 did = True
@@ -416,11 +420,11 @@ class Survival:
             for path, manifest in self.reader.savepoints().items():
                 if faults := store.verify(manifest):
                     self.fail(f"{path} is not sound: {faults}")
-            if self.reader.folder is None and last.epochs is not None:
-                paths = [path.removeprefix(BUCKET) for path in last.epochs.collected[SINK].files()]
-            else:
-                paths = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
-        for wrong in self.job.wrong({SINK: list(self.reader.rows(paths))}):
+            collected = {} if last.epochs is None else last.epochs.collected
+            paths = {name: [path.removeprefix(BUCKET) for path in sink.files()] for name, sink in collected.items()}
+            if self.reader.folder is not None:
+                paths[SINK] = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
+        for wrong in self.job.wrong({name: list(self.reader.rows(found)) for name, found in paths.items()}):
             self.fail(wrong)
 
     def _end_all(self) -> None:

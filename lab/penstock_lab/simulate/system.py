@@ -120,7 +120,7 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
         FileSelector=fs.FileSelector,
         FileType=fs.FileType,
     )
-    tokens = SimpleNamespace(token_hex=lambda _: system.token())
+    tokens = SimpleNamespace(token_hex=lambda size: system.token().zfill(2 * size))
     threads = SimpleNamespace(
         Condition=lambda: Condition(system.actors),
         Thread=lambda target, name, args=(), daemon=True: Thread(system.actors, target, args, name),
@@ -130,7 +130,7 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
             files: {"os": seen, "fcntl": Locks(system, seen), "time": clock, "fs": arrow, "secrets": tokens}
             | {"open": seen.fdopen, "threading": SimpleNamespace(Lock=lambda: Lock(system.actors))},
             folder: {"os": seen, "fs": arrow, "uuid4": lambda: SimpleNamespace(hex=system.token())},
-            store: {"time": clock},
+            store: {"time": clock, "secrets": tokens},
             epochs: {"time": clock, "threading": threads},
         }
     )

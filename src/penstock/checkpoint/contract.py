@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.run.contract import Staged
 
@@ -39,6 +39,13 @@ class Report:
     part: Part
 
 
+class Branch(NamedTuple):
+    """Where the job left a history: this attempt began at this epoch, and gave up what had been committed behind it."""
+
+    attempt: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """An epoch that is committed."""
@@ -52,11 +59,18 @@ class Manifest:
     worker_of: Mapping[str, int] = field(default_factory=dict)  # the plan that was followed
     written_us: int = 0  # since 1970
     name: str | None = None  # of a savepoint
+    line: tuple[Branch, ...] = ()  # how the job came here: every branch on the way, the oldest first
 
     @property
     def staged(self) -> tuple[Staged, ...]:
         """What sinks show with this epoch, and have not shown with an earlier one."""
         return tuple(staged for part in self.parts for staged in part.staged)
+
+    def leads_to(self, later: Manifest) -> bool:
+        """Whether the job has come from here to there, or has been there only: what this one shows is shown there."""
+        known = len(self.line)
+        is_kept = all(branch.epoch >= self.epoch for branch in later.line[known:])
+        return self.epoch <= later.epoch and later.line[:known] == self.line and is_kept
 
 
 class Publication(Protocol):

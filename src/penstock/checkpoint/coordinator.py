@@ -3,7 +3,9 @@
 It is pure: time is given in microseconds, reports go in, what is to be done comes out. One epoch is under way at a
 time, from its beginning until its manifest is there. A manifest may only name parts that are kept, so an epoch is whole
 when every worker has reported its part, or its end: the part of a worker whose tasks have all finished counts for every
-later epoch. What such a worker staged goes with one epoch (`test_what_an_ended_worker_staged_goes_with_one_epoch`).
+later epoch. What such a worker staged goes with one epoch (`test_what_an_ended_worker_staged_goes_with_one_epoch`). An
+epoch for which any worker has saved at the marker is not the last one: a task would have two files in it, one of each
+side of the marker, and files are shown under the number of their epoch.
 Rejected: epochs that overlap. They would need a queue of markers at every edge, and an interval that is too short for
 the state would pile them up; here the next one just begins later.
 Decision: docs/decisions/0043-epochs.md.
@@ -98,25 +100,16 @@ class Coordinator:
         """What is to be written now, if anything is."""
         if self.is_over or self._writing is not None:
             return None
-        is_last = len(self._ended) == self._workers
+        is_last = len(self._ended) == self._workers and not self._parts
         if self.epoch_under_way is None:
             if not is_last:
                 return None
             self.epoch_under_way = self._committed + 1
         elif len(self._parts.keys() | self._ended.keys()) < self._workers:
             return None
-        parts = tuple(self._part(w, is_last=is_last) for w in range(self._workers))
+        parts = tuple(self._parts[w] if w in self._parts else self._ended[w] for w in range(self._workers))
         self._writing = Whole(self.epoch_under_way, parts, is_last)
-        for w in self._ended if is_last else self._ended.keys() - self._parts.keys():
+        for w in self._ended.keys() - self._parts.keys():
             self._ended[w] = replace(self._ended[w], staged=())
         self._parts = {}
         return self._writing
-
-    def _part(self, w: int, *, is_last: bool) -> Part:
-        """A worker's part of the epoch; where all have ended their ends, with what they had staged at the marker."""
-        at_marker = self._parts.get(w)
-        if at_marker is None:
-            return self._ended[w]
-        if not is_last:
-            return at_marker
-        return replace(self._ended[w], staged=at_marker.staged + self._ended[w].staged)

@@ -30,7 +30,7 @@ LOCK_WAIT_S = 10.0  # a commit holds the lock for milliseconds
 LOCK_RETRY_S = 0.01
 OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 NAMES_MAX = 1_000_000  # in one folder
-LOST = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EIO, errno.EFBIG})
+LOST = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EFBIG})  # EIO may pass
 UNABLE = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EMLINK})
 
 Piece: TypeAlias = bytes | memoryview | pa.Buffer

@@ -12,15 +12,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from penstock.checkpoint.contract import Manifest, Part
+from penstock.checkpoint.contract import Branch, Manifest, Part
+from penstock.checkpoint.names import PARTS
 from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import Staged
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST_BYTES_MAX = 64 << 20
 PARTS_MAX = 100_000
 STAGED_MAX = 1_000_000  # files of one worker and epoch
 TASKS_MAX = 1_000_000
+BRANCHES_MAX = 100_000  # times that a job has gone back
 TEXT_MAX = 4_096  # characters of a name or path
 EPOCH_MAX = 10**15
 ATTEMPT_MAX = 10**9
@@ -28,7 +30,6 @@ COUNT_MAX = 1 << 62
 SEAL = ',"checksum":"'
 SEAL_END = '"}\n'
 DIGEST_CHARACTERS = 64
-PARTS = "parts"  # the folder in which parts lie
 
 
 class _Fault(Exception):
@@ -106,6 +107,7 @@ def document_of(manifest: Manifest) -> dict[str, Any]:
         "worker_of": dict(manifest.worker_of),
         "written_us": manifest.written_us,
         "name": manifest.name,
+        "line": [list(branch) for branch in manifest.line],
     }
 
 
@@ -125,6 +127,7 @@ def _manifest(found: Mapping[str, Any]) -> Manifest:
         worker_of=_counts(found, "worker_of", 0),
         written_us=_whole(found, "written_us", 0, COUNT_MAX),
         name=None if name is None else _text(name, "name"),
+        line=tuple(_branch(entry) for entry in _listed(found, "line", BRANCHES_MAX)),
     )
 
 
@@ -153,6 +156,13 @@ def _staged(found: object) -> Staged:
     counts = {"rows": staged.rows, "size": staged.size}
     rows, size = (_whole(counts, name, 0, COUNT_MAX) for name in counts)
     return Staged(_text(staged.sink, "sink"), _text(staged.path, "path"), rows, size)
+
+
+def _branch(found: object) -> Branch:
+    if not isinstance(found, list) or len(found) != len(Branch._fields):
+        _refuse(f"it has {str(found)[:80]} where a branch of its history should be")
+    fields = dict(zip(Branch._fields, found, strict=True))
+    return Branch(_whole(fields, "attempt", 1, ATTEMPT_MAX), _whole(fields, "epoch", 1, EPOCH_MAX))
 
 
 def _listed(found: Mapping[str, Any], name: str, most: int) -> list[Any]:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Publication
 from penstock.checkpoint.shown_log import ShownLog, file_of
-from penstock.errors import JobFailed
-from penstock.run.operators.sinks.folder import STAGING, Folder, store_token
+from penstock.errors import InternalError, JobFailed
+from penstock.run.operators.sinks.folder import STAGING, Folder, short_name
 from penstock.run.operators.sinks.staged import PARQUET, PartName
 
 __all__ = ["CollectPublication", "ParquetPublication"]
@@ -26,9 +26,10 @@ __all__ = ["CollectPublication", "ParquetPublication"]
 class _Moved(Publication):
     """What both have in common: parts that wait in one folder and are moved into another."""
 
-    def __init__(self, folder: Folder, waiting: Folder, sink: str, staging: str) -> None:
+    def __init__(self, folder: Folder, waiting: Folder, sink: str, token: str) -> None:
+        """`token` is the store's (`Store.token`): other jobs may show rows in the same folder."""
         self.folder, self._waiting = folder, waiting
-        self._sink, self._store = sink, store_token(staging)
+        self._sink, self._store = sink, token
         self._shown_to: int | None = None  # the epoch up to which everything is shown; None: to be looked up
         self.notes: tuple[str, ...] = ()  # what people should know of the folder
 
@@ -76,15 +77,20 @@ class _Moved(Publication):
 
     def _parts(self, manifest: Manifest) -> dict[str, str]:
         """The sink's parts of an epoch: the name that each gets, and the name under which it waits."""
-        found = {}
+        found: dict[str, str] = {}
         for staged in manifest.staged:
             if staged.sink == self._sink:
                 name = staged.path.rpartition("/")[2]
                 part = PartName.read(name, self._sink)
-                if part is None:
+                if part is None or part.store != self._store:
                     msg = f"epoch {manifest.epoch} names {staged.path}, which is no file of sink {self._sink!r}"
                     raise JobFailed(msg)
-                found[str(part._replace(epoch=manifest.epoch))] = name
+                shown = str(part._replace(epoch=manifest.epoch))
+                if shown in found:
+                    both = f"{found[shown]} and {name}"  # to go on would lose the rows of one
+                    msg = f"epoch {manifest.epoch} has two files of one task, {both}; please report this"
+                    raise InternalError(msg)
+                found[shown] = name
         return found
 
     def _move(self, parts: dict[str, str]) -> None:
@@ -94,8 +100,8 @@ class _Moved(Publication):
             elif self.folder.file(shown) is None:
                 msg = (
                     f"sink {self._sink!r}: {self._waiting.named(waiting)} belongs to a committed epoch and is gone, so "
-                    f"that its rows are missing in {self.folder.given}; remove the checkpoint to start from the "
-                    "beginning"
+                    f"that its rows are missing in {self.folder.given}; remove the checkpoint and what the sink has "
+                    "shown, to start from the beginning"
                 )
                 raise JobFailed(msg)
         if parts:
@@ -113,10 +119,10 @@ class _Moved(Publication):
 class ParquetPublication(_Moved):
     """A folder of Parquet files: `spark.read.parquet` sees whole epochs, at any time."""
 
-    def __init__(self, folder: str | Folder, sink: str, staging: str) -> None:
-        """`staging` is what tasks are told as SETTING_STAGING: it says whose job this is."""
+    def __init__(self, folder: str | Folder, sink: str, token: str) -> None:
+        """`token` is what tasks are told as SETTING_STORE: it says whose job this is."""
         at = folder if isinstance(folder, Folder) else Folder(folder)
-        super().__init__(at, at.inner(STAGING), sink, staging)
+        super().__init__(at, at.inner(STAGING), sink, token)
         self._log = ShownLog(at)
 
     def finish(self) -> None:
@@ -136,6 +142,7 @@ class ParquetPublication(_Moved):
         super()._prepare()
         if self.folder.is_local:
             self._log.sweep()
+            self._log.settle()
         if not self._log.is_there:  # files of the folder stay visible; those to come wait for their epoch
             self._log.begin([self._log.entry(info) for info in self.folder.visible()])
 
@@ -165,10 +172,10 @@ class ParquetPublication(_Moved):
 class CollectPublication(_Moved):
     """Collected rows: a folder beneath `results` that has the parts of committed epochs."""
 
-    def __init__(self, results: str | Folder, sink: str, staging: str) -> None:
+    def __init__(self, results: str | Folder, sink: str, staging: str, token: str) -> None:
         """`staging` is the folder where tasks leave their parts: SETTING_STAGING."""
         at = results if isinstance(results, Folder) else Folder(results)
-        super().__init__(at.inner(f"sink-{store_token(sink)}"), Folder(staging), sink, staging)
+        super().__init__(at.inner(f"sink-{short_name(sink)}"), Folder(staging), sink, token)
 
     def files(self) -> list[str]:
         """The parts, by task and epoch: the order in which each task had its rows."""

@@ -1,10 +1,11 @@
 """The log by which Spark knows which files of a folder count: `_spark_metadata`, as its streaming file sink keeps it.
 
 Where the log is there, `spark.read.parquet(folder)` reads the files that it names and no others. A batch of it is one
-file: batch n appears whole, so a reader sees all of its files or none. Every tenth batch repeats what the ones before
-it say (`9.compact`), and reading begins at the last of these. So the log can be written anew in one step as well: as
-the next such batch, whatever the number of the last one was. Batches that no reader begins at any more are removed, one
-round late, because a reader may be under way.
+file: batch n appears whole, so a reader sees all of its files or none. Some batches repeat what those before them say
+(`9.compact`), and reading begins at the last of these: every tenth at first, later fewer, so that about 17 lines are
+written for each that is new (`test_the_work_of_the_log_grows_with_what_is_shown`). So the log can be written anew in
+one step as well: as the next such batch, whatever the number of the last one was. Batches that no reader begins at any
+more are removed, one round late, because a reader may be under way.
 Format: FileStreamSinkLog, CompactibleFileStreamLog of Spark 4; `tests/spark/test_published_rows.py` reads it.
 """
 
@@ -23,7 +24,9 @@ from penstock.run.operators.sinks.folder import Folder
 NAME = "_spark_metadata"
 VERSION = "v1"
 COMPACT = ".compact"
-INTERVAL = 10  # batches from one that repeats all to the next; Spark's default, and told by the names of files
+INTERVAL = 10  # batches from one that repeats all to the next, at first; Spark's default, and told by names of files
+GROWS_AT = 20  # of them: then the interval doubles, so that it is a twentieth to a tenth of all batches
+INTERVAL_MAX = 640  # files that a reader opens behind the last batch that repeats all
 BEGUN = "_begun_by_penstock"  # a file without which the log is another writer's; Spark passes over it
 BLOCK_BYTES = 32 << 20  # what Spark says of local files
 WRITERS_MAX = 100  # others that may write a batch of the same number in between
@@ -63,8 +66,15 @@ class Layout(NamedTuple):
         return [self.name(batch) for batch in range(first, self.latest + 1)]
 
     def next_whole(self) -> int:
-        """The number of the next batch that repeats all."""
-        return (self.latest + 1) // self.interval * self.interval + self.interval - 1
+        """The number of the next batch that repeats all.
+
+        Readers take the distance of the last two for the interval, and an interval has to divide the count of batches
+        up to each; so it doubles where that count is even, and numbers are left out.
+        """
+        so_far = (self.latest + 1) // self.interval  # of this interval, and nearly as many batches that repeat all
+        last = so_far * self.interval - 1
+        can_grow = so_far % 2 == 0 and last in self.compacts and 2 * self.interval <= INTERVAL_MAX
+        return last + self.interval * (2 if can_grow and so_far >= GROWS_AT else 1)
 
 
 def _is_batch(name: str) -> bool:
@@ -155,6 +165,7 @@ class ShownLog:
             batch = layout.latest + 1
             try:
                 if layout.repeats_all(batch):
+                    batch = layout.next_whole()
                     self._write(layout.name(batch), [*self._said(layout), *entries])
                     self._forget()
                 else:
@@ -179,6 +190,11 @@ class ShownLog:
         self._folder.filesystem.move(self._folder.path, away)
         self._shown.sync()
         self._folder.filesystem.delete_dir(away)
+
+    def settle(self) -> None:
+        """Have its batches last, whoever wrote them: a process may have died between a batch's name and its sync."""
+        if _is_folder(self._folder):
+            self._folder.sync()
 
     def sweep(self) -> None:
         """Remove what an interrupted `begin` or `remove` has left."""

@@ -1,6 +1,6 @@
 """Where the epochs of one job are kept: any folder that pyarrow reaches, local or by URI.
 
-    job.json                        which topology's
+    job.json                        which topology's, and the token by which sinks tell its files from those of others
     attempts/00000002.json          claimed by the second attempt; the highest number is the current attempt
     parts/00000002/00000007-00003.part, ended-00003.part     worker 3 of attempt 2, at epoch 7 and at its end
     manifests/00000007.json         epoch 7 is committed: written last, and only once
@@ -15,33 +15,44 @@ not told apart there. Decision: docs/decisions/0043-epochs.md.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
-import re
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from penstock.checkpoint import manifests, parts
-from penstock.checkpoint.contract import Manifest, Part
+from penstock.checkpoint.contract import Branch, Manifest, Part
 from penstock.checkpoint.files import UNFINISHED, files_at, folder_beneath, is_lost, reason_of
+from penstock.checkpoint.names import (
+    FOLDER,
+    JOB,
+    NUMBERED,
+    PART_NAME,
+    PARTS,
+    SAVEPOINT_NAME,
+    TOKEN,
+    TOKEN_BYTES,
+    attempt_path,
+    manifest_path,
+    part_path,
+    savepoint_path,
+)
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
 
-JOB = "job.json"
 SMALL_BYTES_MAX = 64 << 10  # of job.json and claims
 PART_BYTES_MAX = 1 << 40
 ATTEMPTS_KEPT = 16  # files of earlier claims
 CLAIMS_MAX = 100  # times that somebody else may be first
 READERS_MAX = 8  # threads that check parts
 CHUNK_BYTES = 1 << 20
-SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NUMBERED = re.compile(r"(\d{8,15})\.json")
-FOLDER = re.compile(r"\d{8,15}")
-PART_NAME = re.compile(r"(\d{8,15}|ended)-\d{5,15}\.part")
 
 
 class Store:
@@ -51,6 +62,7 @@ class Store:
         self.root = root
         self.notes: tuple[str, ...] = ()
         self._claims_seen: set[int] = set()
+        self._token: str | None = None
         try:
             self._files = files_at(root, filesystem)
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -76,14 +88,14 @@ class Store:
             self._require_topology(topology)
             if after is not None:
                 self.require_current(after)
-            last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(manifests.PARTS)))])
+            last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(PARTS)))])
             for attempt in range(last + 1, last + 1 + CLAIMS_MAX):
                 claim = {"penstock": manifests.FORMAT, "attempt": attempt, "claimed_us": time.time_ns() // 1000}
                 try:
-                    self._files.create(_attempt_path(attempt), manifests.sealed(claim))
+                    self._files.create(attempt_path(attempt), manifests.sealed(claim))
                 except FileExistsError:
                     continue  # only where nobody can be kept out
-                self._remove([_attempt_path(old) for old in self._attempts()[:-ATTEMPTS_KEPT]])
+                self._swept([attempt_path(old) for old in self._attempts()[:-ATTEMPTS_KEPT]])
                 return attempt
         msg = f"{self.root} has been claimed by {CLAIMS_MAX} others just now; let one driver at a time use it"
         raise StoreUnusable(msg)
@@ -120,7 +132,7 @@ class Store:
 
     def manifest(self, epoch: int) -> Manifest:
         """The manifest of an epoch, whose parts may be damaged; CheckpointDamaged."""
-        return self._manifest(_manifest_path(epoch))
+        return self._manifest(manifest_path(epoch))
 
     def latest(self) -> Manifest | None:
         """The newest committed epoch that is sound, and notes on those that were left out.
@@ -131,19 +143,16 @@ class Store:
         notes: list[str] = []
         with self._using("manifests"):
             self._files.settle("manifests")  # what is shown of an epoch must not outlast it
-        void = _void(self.epochs())
         for epoch in reversed(self.numbers()):
             try:
                 manifest = self.manifest(epoch)
                 faults = self.verify(manifest)
             except CheckpointDamaged as damaged:
                 faults = [f"{damaged.path} is damaged: {damaged.fault}"]
-            if not faults and epoch in void:
-                faults = [f"attempt {void[epoch]} has begun anew before it"]
             if not faults:
                 self.notes = tuple(f"{note}; epoch {epoch} is used" for note in notes)
                 return manifest
-            notes.append(f"epoch {epoch} {'is void' if epoch in void else 'is damaged'}: {_shortly(faults)}")
+            notes.append(f"epoch {epoch} is damaged: {_shortly(faults)}")
         self.notes = tuple(notes)
         if notes:
             raise CheckpointDamaged(
@@ -155,11 +164,11 @@ class Store:
 
     def epochs(self) -> list[Manifest]:
         """Committed epochs whose manifests can be read, the newest last."""
-        return self._readable([_manifest_path(epoch) for epoch in self.numbers()])
+        return self._readable([manifest_path(epoch) for epoch in self.numbers()])
 
     def savepoints(self) -> list[Manifest]:
         """Savepoints whose manifests can be read, by name."""
-        return self._readable([_savepoint_path(name) for name in self.savepoint_names()])
+        return self._readable([savepoint_path(name) for name in self.savepoint_names()])
 
     def savepoint_names(self) -> list[str]:
         """All savepoints, sound or not."""
@@ -172,7 +181,7 @@ class Store:
             known = ", ".join(self.savepoint_names()) or "none"
             msg = f"{self.root} has no savepoint {name!r}; known: {known}"
             raise InvalidInput(msg)
-        return self._manifest(_savepoint_path(name))
+        return self._manifest(savepoint_path(name))
 
     def verify(self, manifest: Manifest) -> list[str]:
         """What is wrong with the parts of an epoch: each is read from beginning to end."""
@@ -183,16 +192,16 @@ class Store:
 
     def commit(self, manifest: Manifest) -> None:
         """Make it count, once its parts are all written; StaleAttempt where a later attempt, or the epoch, is there."""
-        path, data = _manifest_path(manifest.epoch), manifests.encode(manifest)
+        path, data = manifest_path(manifest.epoch), manifests.encode(manifest)
         with self._using(path), self._files.alone():
             self.require_current(manifest.attempt)
             try:
                 self._files.create(path, data)
             except FileExistsError:
-                if self._is_sound(manifest.epoch):
+                if self._writer_of(manifest.epoch) >= manifest.attempt:
                     msg = f"{self._named(path)} is there already; attempt {manifest.attempt} cannot commit it again"
                     raise StaleAttempt(msg) from None
-                self._files.replace(path, data)  # it was left out when this attempt began
+                self._files.replace(path, data)  # an earlier attempt's, which came behind the beginning of this one
 
     def keep(self, count: int) -> None:
         """Remove all epochs but the newest, and the parts that nothing names and nobody can name any more."""
@@ -201,24 +210,23 @@ class Store:
             raise InvalidInput(msg)
         with self._using(""), self._files.alone():  # so that no savepoint or commit comes in between
             attempt = max(self._attempts(), default=0)
-            written = {folder: self._files.names(f"{manifests.PARTS}/{folder}") for folder in self._part_folders()}
-            found = self.epochs()
-            void = _void(found)
-            kept = [manifest for manifest in found if manifest.epoch not in void][-count:]
+            written = {folder: self._files.names(f"{PARTS}/{folder}") for folder in self._part_folders()}
+            kept = self.epochs()[-count:]
             if not kept:
                 return
             oldest, newest = kept[0].epoch, kept[-1].epoch
             named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
-            self._remove([_manifest_path(epoch) for epoch in self.numbers() if epoch < oldest or epoch in void])
+            old = [manifest_path(epoch) for epoch in self.numbers() if epoch < oldest]
             paths = [(folder, name) for folder in written for name in written[folder]]
-            left = [_part_path(*path) for path in paths if self._is_left(*path, attempt, newest)]
-            self._remove([path for path in left if path not in named])
+            left = [part_path(*path) for path in paths if self._is_left(*path, attempt, newest)]
+            names = [f"{folder}/{name}" for folder in ("attempts", "manifests") for name in self._files.names(folder)]
+            unfinished = [name for name in names if name.endswith(UNFINISHED)]
+            fault = self._swept([*old, *(path for path in left if path not in named), *unfinished])
             for folder in written:
                 if int(folder) < attempt:
-                    self._files.remove_folder(f"{manifests.PARTS}/{folder}")
-            for folder in ("attempts", "manifests"):
-                names = self._files.names(folder)
-                self._remove([f"{folder}/{name}" for name in names if name.endswith(UNFINISHED)])
+                    self._files.remove_folder(f"{PARTS}/{folder}")
+            if fault is not None:
+                raise fault
 
     def savepoint(self, name: str, manifest: Manifest) -> None:
         """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
@@ -228,7 +236,7 @@ class Store:
                 f"the first a letter or digit"
             )
             raise InvalidInput(msg)
-        path, data = _savepoint_path(name), manifests.encode(replace(manifest, name=name))
+        path, data = savepoint_path(name), manifests.encode(replace(manifest, name=name))
         with self._using(path), self._files.alone():  # so that no part goes meanwhile
             for part in manifest.parts:
                 if self._files.size(part.path) != part.size:
@@ -239,21 +247,48 @@ class Store:
                 msg = f"savepoint {name!r} is there already in {self.root}; choose another name or remove its folder"
                 raise InvalidInput(msg) from None
 
-    def rewind(self, saved: Manifest) -> tuple[Manifest, str]:
-        """Make a savepoint the last epoch, and say what is forgotten by that.
+    def begin(self, attempt: int, manifest: Manifest) -> Manifest:
+        """Make an epoch the last one, before sinks take back what they show behind it; the epoch, as it is from now on.
 
-        The newest goes first, so that what a crash leaves ends in an epoch that was the last one once
+        What was committed behind it, damaged or not, is given up for good: rows that are taken back must not count
+        again, and the epochs to come need the numbers. That the job has left there is written first. Then the newest
+        goes first, so that what a crash leaves ends in an epoch that was the last one once
         (`test_a_rewind_that_is_cut_short_leaves_an_epoch_that_was_the_last_one_once`).
         """
-        name = saved.name or ""
-        if faults := self.verify(saved):
-            raise CheckpointDamaged(self._named(_savepoint_path(name)), _shortly(faults))
-        manifest = replace(saved, name=None)
-        path = _manifest_path(manifest.epoch)
-        with self._using(path), self._files.alone():
-            self._files.replace(path, manifests.encode(manifest))
+        path = manifest_path(manifest.epoch)
+        with self.held(attempt), self._using(path):
             later = [epoch for epoch in self.numbers() if epoch > manifest.epoch]
-            self._remove([_manifest_path(epoch) for epoch in reversed(later)])
+            there = {found.epoch: found for found in self.epochs() if found.epoch <= manifest.epoch}
+            astray = [epoch for epoch, found in there.items() if not found.leads_to(manifest)]
+            if later or astray or there.get(manifest.epoch) != manifest:
+                line = (*manifest.line, Branch(attempt, manifest.epoch))
+                manifest = replace(manifest, name=None, line=line)
+                self._files.replace(path, manifests.encode(manifest))
+                for epoch in [*reversed(later), *astray]:
+                    self._files.remove(manifest_path(epoch))
+                self._files.settle("manifests")  # what is given up must not come back with the power
+        return manifest
+
+    def require_on_line(self, saved: Manifest) -> None:
+        """InvalidInput where the job has left the history of a savepoint: sinks have taken back what led to it."""
+        known = self.epochs()
+        if not known or saved.leads_to(replace(known[-1], epoch=self.numbers()[-1])):
+            return
+        msg = (
+            f"savepoint {saved.name!r}, epoch {saved.epoch}, is of a history that the job has left: it went back to an "
+            f"earlier epoch, and sinks took back what they had shown behind that; choose another savepoint, or leave "
+            f"it out to go on from epoch {known[-1].epoch}"
+        )
+        raise InvalidInput(msg)
+
+    def rewind(self, attempt: int, saved: Manifest) -> tuple[Manifest, str]:
+        """Make a savepoint the last epoch, and say what is forgotten by that; StaleAttempt, as `begin`."""
+        name = saved.name or ""
+        self.require_on_line(saved)
+        if faults := self.verify(saved):
+            raise CheckpointDamaged(self._named(savepoint_path(name)), _shortly(faults))
+        later = [epoch for epoch in self.numbers() if epoch > saved.epoch]
+        manifest = self.begin(attempt, replace(saved, name=None))
         forgotten = ""
         if later:
             what = f"epoch {later[0]}" if len(later) == 1 else f"epochs {later[0]} to {later[-1]}"
@@ -266,7 +301,7 @@ class Store:
         """Keep a worker's states; durable when it returns."""
         self._require_shared(attempt)
         place = "ended" if epoch is None else f"{epoch:08d}"
-        path = _part_path(f"{attempt:08d}", f"{place}-{worker:05d}.part")
+        path = part_path(f"{attempt:08d}", f"{place}-{worker:05d}.part")
         digest, size = hashlib.sha256(), 0
 
         def pieces() -> Iterator[bytes | pa.Buffer]:
@@ -313,10 +348,11 @@ class Store:
 
     def _require_topology(self, topology: str) -> None:
         if self._files.size(JOB) is None:
-            job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology})
+            token = secrets.token_hex(TOKEN_BYTES)
+            job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology, "token": token})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found = manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology")
+        found = self._job().get("topology")
         if found != topology:
             msg = (
                 f"{self.root} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
@@ -328,18 +364,40 @@ class Store:
         with self._using(JOB):
             if self._files.size(JOB) is None:
                 return None
-        return str(manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology"))
+        return str(self._job().get("topology"))
 
-    def _remove(self, paths: Sequence[str]) -> None:
+    def token(self) -> str:
+        """What marks the files of this job's sinks: made by chance with the store, so it goes where the folder goes.
+
+        A name made of the folder's path would be another job's as well, on another machine
+        (`test_a_job_leaves_alone_what_another_with_a_folder_of_the_same_path_has_shown`).
+        """
+        if self._token is None:
+            token = str(self._job().get("token"))
+            if not TOKEN.fullmatch(token):
+                raise CheckpointDamaged(self._named(JOB), f"its token is {token[:80]!r}, not {2 * TOKEN_BYTES} digits")
+            self._token = token
+        return self._token
+
+    def _job(self) -> dict[str, Any]:
+        return manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB))
+
+    def _swept(self, paths: Sequence[str]) -> OSError | pa.ArrowException | None:
+        """Remove files; what cannot be removed keeps no other file, and the first such fault is the answer."""
+        fault = None
         for path in paths:
-            self._files.remove(path)
+            try:
+                self._files.remove(path)
+            except (OSError, pa.ArrowException) as error:
+                fault = fault or error
+        return fault
 
     def _require_shared(self, attempt: int) -> None:
         """The worker sees the same folder as the driver that has claimed it."""
         if attempt in self._claims_seen:
             return
         with self._using("attempts"):
-            if self._files.size(_attempt_path(attempt)) is None:
+            if self._files.size(attempt_path(attempt)) is None:
                 msg = (
                     f"{self.root} does not show the claim of attempt {attempt} here; "
                     f"give a folder for checkpoints that the driver and all workers reach"
@@ -351,7 +409,7 @@ class Store:
         return self._numbered("attempts")
 
     def _part_folders(self) -> list[str]:
-        return [name for name in self._files.names(manifests.PARTS) if FOLDER.fullmatch(name)]
+        return [name for name in self._files.names(PARTS) if FOLDER.fullmatch(name)]
 
     def _numbered(self, folder: str) -> list[int]:
         with self._using(folder):
@@ -375,21 +433,22 @@ class Store:
 
     def _manifest(self, path: str) -> Manifest:
         found = manifests.decode(self._read(path, manifests.MANIFEST_BYTES_MAX), self._named(path))
-        is_own = path in {_manifest_path(found.epoch), _savepoint_path(found.name or "")}
+        is_own = path in {manifest_path(found.epoch), savepoint_path(found.name or "")}
         if not is_own:
             raise CheckpointDamaged(self._named(path), f"it is the manifest of epoch {found.epoch}, under another name")
         return found
 
-    def _is_sound(self, epoch: int) -> bool:
+    def _writer_of(self, epoch: int) -> int:
+        """The attempt that has committed an epoch; 0 where nobody can tell."""
         try:
-            return not self.verify(self.manifest(epoch))
+            return self.manifest(epoch).attempt
         except CheckpointDamaged:
-            return False
+            return 0
 
     def _fault(self, part: Part) -> str | None:
         """What is wrong with one file."""
         try:
-            with self._using(part.path):
+            with self._using(part.path, reads=True):
                 size = self._files.size(part.path)
                 if size != part.size:
                     found = "is not there" if size is None else f"has {size:,} bytes where {part.size:,} were written"
@@ -407,7 +466,7 @@ class Store:
     def _read(self, path: str, size_max: int) -> bytes:
         """All bytes of a file that is there and no larger than this."""
         try:
-            with self._using(path):
+            with self._using(path, reads=True):
                 return self._files.read(path, size_max)
         except StoreUnusable as unusable:
             if not is_lost(unusable.__cause__):
@@ -418,45 +477,18 @@ class Store:
         return folder_beneath(self.root, path) if path else self.root
 
     @contextlib.contextmanager
-    def _using(self, path: str) -> Iterator[None]:
+    def _using(self, path: str, *, reads: bool = False) -> Iterator[None]:
         """What a file system complains of, as an error that says what to do."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            is_held = isinstance(error, TimeoutError)
-            advice = "end the other job" if is_held else "give a folder that can be written and has room"
+            advice = "give a folder that can be written and has room"
+            if isinstance(error, TimeoutError):
+                advice = "end the other job"
+            elif reads and isinstance(error, OSError) and error.errno == errno.EIO:
+                advice = "try again, and if it stays so remove that file: the epoch before it is used then"
             msg = f"cannot use {self._named(path)} for checkpoints: {reason_of(error)}; {advice}"
             raise StoreUnusable(msg) from error
-
-
-def _attempt_path(attempt: int) -> str:
-    return f"attempts/{attempt:08d}.json"
-
-
-def _manifest_path(epoch: int) -> str:
-    return f"manifests/{epoch:08d}.json"
-
-
-def _savepoint_path(name: str) -> str:
-    return f"savepoints/{name}/manifest.json"
-
-
-def _part_path(folder: str, name: str) -> str:
-    return f"{manifests.PARTS}/{folder}/{name}"
-
-
-def _void(found: Sequence[Manifest]) -> dict[int, int]:
-    """Epochs before which a later attempt has begun anew, and that attempt.
-
-    They were damaged when it looked for the last sound one, so sinks have taken back what these hold. Sound or not they
-    do not count any more (`test_an_epoch_before_which_an_attempt_began_anew_does_not_count_again`).
-    """
-    latest, void = 0, {}
-    for manifest in found:
-        if manifest.attempt < latest:
-            void[manifest.epoch] = latest
-        latest = max(latest, manifest.attempt)
-    return void
 
 
 def _shortly(faults: Sequence[str]) -> str:

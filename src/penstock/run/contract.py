@@ -34,6 +34,7 @@ BEFORE_TIME_US = -(1 << 62)
 IDLE_US = 1 << 62  # in place of a watermark: nothing comes here for now, so time need not wait for this output
 SETTING_EPOCH = "epoch"  # the number of the epoch that rows belong to first; missing: the job has no checkpoints
 SETTING_STAGING = "staging"  # under checkpoints: folder (path or URI) for rows of sinks that have none of their own
+SETTING_STORE = "store"  # under checkpoints: the token of the job's store, part of the names of staged files
 SETTING_ATTEMPT = "attempt"  # under checkpoints: which attempt at the job this is; part of the names of staged files
 BATCH_BYTES_MAX = 16 << 20  # batches are joined, gathered and cut towards no more than this; a single row may be larger
 

@@ -8,7 +8,6 @@ Decision: docs/decisions/0043-epochs.md.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,11 +17,11 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Coordinator, Whole
-from penstock.checkpoint.publication import CollectPublication
+from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.driver.rendezvous import Roll
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError, StoreUnusable
 from penstock.model.task_id import operator_of
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.epochs import epoch_command
@@ -49,7 +48,7 @@ class DriverEpochs:
     def __init__(self, order: CheckpointOrder, dataflow: Dataflow) -> None:
         self._order, self._dataflow = order, dataflow
         self.store = Store(order.root)
-        self._publications = publications(dataflow, self.store)
+        self._publications: dict[str, CollectPublication | ParquetPublication] = {}  # those of an open store
         self.committed: Manifest | None = None
         self.attempt = 0  # the number that the store gave last
         self.notes: tuple[str, ...] = ()
@@ -78,13 +77,16 @@ class DriverEpochs:
         """Find where the job goes on, and make what sinks show that of the last committed epoch."""
         name = self._order.savepoint
         saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
+        if saved is not None:
+            self.store.require_on_line(saved)
         self.attempt = self.store.claim(self._dataflow.name)
+        self._publications = publications(self._dataflow, self.store)
         self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
         if self.committed is not None:
             require_restorable(self._dataflow, self.committed)
         if saved is not None:
-            self.committed, note = self.store.rewind(saved)
+            self.committed, note = self.store.rewind(self.attempt, saved)
             self.notes = (note,)
         elif self.committed is not None:
             where = f"epoch {self.committed.epoch} in {self.store.root}"
@@ -98,16 +100,21 @@ class DriverEpochs:
     def again(self) -> None:
         """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over.
 
-        Where the attempt before got no further than its first epoch, that may be damaged: then all of it is read.
+        Where the attempt before got no further than its first epoch, that may be damaged: then all of it is read. A
+        commit that has failed may have come to the store all the same, so what is there counts, and not what is known.
         """
         self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)  # never back from another driver
-        if self.last_epoch == self._began_from > 0:
+        error, self.error = self.error, None
+        is_known = error is None and self.store.numbers()[-1:] == ([self.last_epoch] if self.last_epoch else [])
+        if not is_known or self.last_epoch == self._began_from > 0:
             self.committed = self.store.latest()
             self.notes += self.store.notes
         self._resume()
 
     def _resume(self) -> None:
         self._began_from = self.last_epoch
+        if self.committed is not None:
+            self.committed = self.store.begin(self.attempt, self.committed)
         with self.store.held(self.attempt):
             for publication in self._publications.values():
                 publication.resume(self.committed)
@@ -124,9 +131,8 @@ class DriverEpochs:
 
     def checkpoint(self) -> Checkpoint:
         """What the workers of this attempt are told."""
-        return Checkpoint(
-            self.store.root, self.attempt, self.last_epoch + 1, None if self.committed is None else self.committed.epoch
-        )
+        restore = None if self.committed is None else self.committed.epoch
+        return Checkpoint(self.store.root, self.attempt, self.last_epoch + 1, restore, self.store.token())
 
     def begin(self, roll: Roll, worker_of: Mapping[str, int], workers: int) -> None:
         """The workers of an attempt are at work."""
@@ -229,6 +235,7 @@ class DriverEpochs:
             whole.is_last,
             worker_of,
             time.time_ns() // 1000,
+            line=() if self.committed is None else self.committed.line,
         )
         self.store.require_current(self.attempt)
         self.store.commit(manifest)
@@ -237,9 +244,20 @@ class DriverEpochs:
             self._changed.notify_all()
         for publication in self._publications.values():
             publication.publish(manifest)
-        with contextlib.suppress(OSError):  # what is not removed now is removed later
-            self.store.keep(self._order.kept)
+        self._sweep()
         return coordinator.committed(manifest.epoch, _now_us())
+
+    def _sweep(self) -> None:
+        """Remove what is not kept. What cannot be removed is tried again with every epoch, and told once."""
+        try:
+            self.store.keep(self._order.kept)
+        except StoreUnusable as error:
+            if not self._is_untidy:
+                self._is_untidy = True
+                self.notes += (f"what is not needed any more stays for now: {error}",)
+                log.warning("old epochs stay: %s", error)
+
+    _is_untidy = False  # whether that was told
 
 
 def require_restorable(dataflow: Dataflow, manifest: Manifest) -> None:

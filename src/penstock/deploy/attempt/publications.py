@@ -10,11 +10,12 @@ from penstock.run.dataflow import Dataflow
 def publications(dataflow: Dataflow, store: Store) -> dict[str, CollectPublication | ParquetPublication]:
     """One for each sink that keeps rows, by its name."""
     found: dict[str, CollectPublication | ParquetPublication] = {}
+    token = store.token()
     for name, (sink, _) in dataflow.sinks().items():
         if sink.collects:
-            found[name] = CollectPublication(store.results(), name, store.staging())
+            found[name] = CollectPublication(store.results(), name, store.staging(), token)
         elif sink.folder is not None:
-            found[name] = ParquetPublication(sink.folder, name, store.staging())
+            found[name] = ParquetPublication(sink.folder, name, token)
     return found
 
 

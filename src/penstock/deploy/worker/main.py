@@ -39,7 +39,7 @@ from penstock.deploy.worker.reachable import Probe, unseen
 from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.build import own_build
-from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, Interrupted
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE, Interrupted
 from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
@@ -175,7 +175,7 @@ def _work(
         if (checkpoint := deployment.checkpoint) is not None:
             keeper = Keeper(checkpoint, me, line.kept, line.unkept, lambda: line.is_cancelled)
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
-            settings |= {SETTING_SPOOLED: call.spooled}
+            settings |= {SETTING_STORE: checkpoint.token, SETTING_SPOOLED: call.spooled}
         dataflow = sized(call.dataflow, len(deployment.workers))
         worker = Worker(dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials)
         line.busy_s = worker.busy_s

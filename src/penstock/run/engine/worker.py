@@ -67,6 +67,7 @@ class Checkpoint:
     attempt: int
     first: int  # number of the first epoch of this attempt
     restore: int | None = None  # the committed epoch from which it continues
+    token: str = ""  # of the store: it marks what sinks write
 
 
 @dataclass(frozen=True, slots=True)

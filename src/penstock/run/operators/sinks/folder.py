@@ -182,7 +182,6 @@ def _is_visible(path: str) -> bool:
     return all(not name.startswith(".") and (not name.startswith("_") or "=" in name) for name in path.split("/"))
 
 
-def store_token(staging: str) -> str:
-    """A short name of the store whose job has this folder for staging: the same for all attempts at the job."""
-    plain = staging.removeprefix("file://").rstrip("/")
-    return hashlib.blake2b(plain.encode(), digest_size=4).hexdigest()
+def short_name(text: str) -> str:
+    """A name for a folder made of any text, the same every time."""
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

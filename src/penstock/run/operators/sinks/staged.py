@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STAGING, Staged, TaskContext
+from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STORE, Staged, TaskContext
 from penstock.run.engine.user_errors import SinkFailed
-from penstock.run.operators.sinks.folder import STREAM_BYTES, Folder, store_token
+from penstock.run.operators.sinks.folder import STREAM_BYTES, Folder
 from penstock.run.operators.sinks.row_groups import RowGroups
 
 ARROW = "arrow"
 PARQUET = "parquet"
+NO_STORE = "0" * 16  # the token where nobody has told one; no publication shows such files
 
 
 class PartName(NamedTuple):
@@ -27,7 +28,7 @@ class PartName(NamedTuple):
 
     task: int
     sink: str
-    store: str
+    store: str  # its token
     attempt: int
     epoch: int
     kind: str
@@ -38,7 +39,7 @@ class PartName(NamedTuple):
     @classmethod
     def read(cls, name: str, sink: str) -> PartName | None:
         """What a file's name tells; None where it is no part of this sink."""
-        found = re.fullmatch(rf"part-(\d+)-{re.escape(sink)}-([0-9a-f]{{8}})-(\d+)-(\d+)\.({PARQUET}|{ARROW})", name)
+        found = re.fullmatch(rf"part-(\d+)-{re.escape(sink)}-([0-9a-f]{{16}})-(\d+)-(\d+)\.({PARQUET}|{ARROW})", name)
         if found is None:
             return None
         return cls(int(found[1]), sink, found[2], int(found[3]), int(found[4]), found[5])
@@ -57,7 +58,7 @@ class EpochFiles:
 
     def __init__(self, folder: Folder, context: TaskContext, schema: pa.Schema, kind: str, **options: object) -> None:
         settings = context.settings
-        store, attempt = store_token(str(settings.get(SETTING_STAGING, ""))), int(str(settings.get(SETTING_ATTEMPT, 1)))
+        store, attempt = str(settings.get(SETTING_STORE, NO_STORE)), int(str(settings.get(SETTING_ATTEMPT, 1)))
         epoch = int(str(settings[SETTING_EPOCH]))
         self._folder, self._schema, self._options = folder, schema, options
         self._part = PartName(context.index, context.operator, store, attempt, epoch, kind)

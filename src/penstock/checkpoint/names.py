@@ -1,0 +1,34 @@
+"""What the files of a store are called, beneath its root; `store.py` has the picture."""
+
+from __future__ import annotations
+
+import re
+
+PARTS = "parts"  # the folder in which parts lie
+JOB = "job.json"
+TOKEN_BYTES = 8
+TOKEN = re.compile(rf"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
+SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NUMBERED = re.compile(r"(\d{8,15})\.json")
+FOLDER = re.compile(r"\d{8,15}")
+PART_NAME = re.compile(r"(\d{8,15}|ended)-\d{5,15}\.part")
+
+
+def attempt_path(attempt: int) -> str:
+    """The claim of an attempt."""
+    return f"attempts/{attempt:08d}.json"
+
+
+def manifest_path(epoch: int) -> str:
+    """The manifest of an epoch."""
+    return f"manifests/{epoch:08d}.json"
+
+
+def savepoint_path(name: str) -> str:
+    """The manifest of a savepoint."""
+    return f"savepoints/{name}/manifest.json"
+
+
+def part_path(folder: str, name: str) -> str:
+    """A part, in the folder of its attempt."""
+    return f"{PARTS}/{folder}/{name}"
