@@ -135,7 +135,7 @@ class Keeper:
             self._complain(self._why(error))
 
     def _why(self, error: Exception) -> str:
-        return f"worker {self._worker} could not keep its part of an epoch in {self._checkpoint.root}: {error}"
+        return f"worker {self._worker} could not keep its part of an epoch in {self._store.shown}: {error}"
 
     def _keep(self, epoch: int | None, snapshots: Sequence[TaskSnapshot]) -> None:
         attempt = self._checkpoint.attempt
