@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +53,22 @@ def test_a_task_whose_inputs_are_all_idle_is_idle_and_says_when_it_is_not() -> N
     assert told(one) == [Advance(0, 10)]
     one.received_end(0)
     assert told(one) == [Advance(0, END_OF_TIME_US)]
+
+
+def test_a_task_that_was_told_to_be_idle_is_woken_by_inputs_that_are_new() -> None:
+    was = machine(2)
+    for edge in (0, 1):
+        was.received_watermark(edge, 10)
+        was.received_watermark(edge, IDLE_US)
+    assert told(was) == [Advance(0, 10), Idle(0)]
+    same = machine(2)
+    same.continue_from(0, was.times_of(0))
+    assert told(same) == []  # it is idle, and its readers know that
+    other = machine(2)
+    other.continue_from(0, replace(was.times_of(0), marks={0: 10}, idle=[0]))  # edge 1 comes from another task
+    assert told(other) == [Advance(0, 10)]
+    other.received_watermark(1, 20)
+    assert told(other) == [Advance(0, 20)]
 
 
 def test_an_edge_whose_rows_wait_here_is_not_quiet() -> None:

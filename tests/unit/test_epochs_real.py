@@ -67,6 +67,9 @@ class WorkerEpochs:
     def restored(self, operator: str) -> Restored | None:
         return None
 
+    def begin(self) -> None:
+        pass
+
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         self._local.takes(self._worker, epoch, snapshots)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.run.columns.kernels import Row
 from penstock.run.dataflow import Dataflow
-from penstock.run.engine.epochs import epoch_command
+from penstock.run.engine.epochs import TaskSnapshot, epoch_command
 from penstock.run.engine.worker import Checkpoint
+from penstock.run.engine.worker_share import RunSettings
 from penstock.run.operators.state.process import Emit, KeyState, Stateful, Timers
 
 ROWS, KEYS, WORKERS = 4_000, 300, 2
@@ -106,10 +107,14 @@ class Kept:
                 self.committed.set()
 
 
-def run(kept: Kept, *, asks: bool) -> LocalJob:
-    job = LocalJob(kept.flow, WORKERS, epochs=kept.keeper)
+def run(
+    kept: Kept, *, asks: bool, after: Sequence[threading.Event] = (), settings: RunSettings | None = None
+) -> LocalJob:
+    """A whole job, which is asked for an epoch after these events."""
+    job = LocalJob(kept.flow, WORKERS, epochs=kept.keeper, settings=settings)
     job.start()
     if asks:
+        assert all(event.wait(WAIT_S) for event in after), job.errors
         for control in job.controls:
             control.say(epoch_command(1))
     job.join()
@@ -135,6 +140,41 @@ def test_a_job_goes_on_from_what_was_kept_in_as_many_tasks_as_it_has_now(
     job = gone_on(kind, tmp_path, tasks)
     assert job.errors == [None] * WORKERS
     assert sorted(tuple(row.values()) for row in job.rows("out")) == answer()
+
+
+def test_with_as_many_tasks_each_worker_reads_its_own_part_and_lets_it_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = threading.Event()
+    run(Kept(tmp_path, dataflow("aggregate", 6, committed), committed, None), asks=True)
+    parts_read: list[tuple[Store, int]] = []
+    read_part = Store.read_part
+
+    def noted(store: Store, part: Part) -> list[TaskSnapshot]:
+        parts_read.append((store, part.worker))
+        return read_part(store, part)
+
+    monkeypatch.setattr(Store, "read_part", noted)
+    kept = Kept(tmp_path, dataflow("aggregate", 6, committed), committed, 1)
+    keepers: dict[int, Keeper] = {}
+    held: list[int] = []
+
+    def keeper(worker: int) -> Keeper:
+        keepers[worker] = kept.keeper(worker)
+        return keepers[worker]
+
+    job = LocalJob(kept.flow, WORKERS, epochs=keeper)
+    for worker in job.workers:
+        monkeypatch.setattr(worker, "open", lambda was=worker.open: (was(), held.append(len(_parts_held(keepers)))))
+    job.start().join()
+    assert job.errors == [None] * WORKERS
+    assert sorted(worker for _, worker in parts_read) == list(range(WORKERS))
+    assert {id(store): worker for store, worker in parts_read} == {id(k._store): w for w, k in keepers.items()}
+    assert held[-1] == 0
+
+
+def _parts_held(keepers: Mapping[int, Keeper]) -> list[str]:
+    return [path for keeper in keepers.values() for path in keeper._read]
 
 
 def test_keys_that_live_in_two_tasks_are_not_shared_out_anew(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, date, datetime, timedelta
+from collections import Counter, OrderedDict, defaultdict
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from enum import IntEnum
 from functools import partial
 from time import process_time_ns
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from flow_kit import US, Recorder, cut, cuts, drive, opened
@@ -303,14 +307,59 @@ def test_a_long_list_is_not_looked_through_at_every_put(monkeypatch: pytest.Monk
         written_and_read("k", state)
 
 
-def test_subclasses_of_what_can_be_saved_can_be_saved() -> None:
-    class Colour(int):
-        pass
+class Colour(IntEnum):
+    RED = 3
 
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+SUBCLASSES = [
+    (Colour.RED, "int"),
+    (np.float64(1.5), "float"),
+    (np.str_("text"), "str"),
+    (Point(1, 2), "tuple"),
+    (defaultdict(int, a=1), "dict"),
+    (Counter("aab"), "dict"),
+    (OrderedDict(a=1), "dict"),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), SUBCLASSES, ids=[type(value).__name__ for value, _ in SUBCLASSES])
+def test_what_would_come_back_as_another_type_is_refused_when_put_in(value: object, plain: str) -> None:
     state = KeyState()
-    state["c"] = Colour(3)
+    said = rf"of type {type(value).__name__}, which cannot be saved: it would come back as a plain {plain}; put a"
+    for held in (value, [value], {"inside": (value,)}):
+        with pytest.raises(InvalidInput, match=said):
+            state["x"] = held
+    assert not state
+
+
+class Fixed(tzinfo):
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(hours=1)
+
+
+def test_a_time_in_a_zone_that_cannot_be_saved_is_refused_when_put_in() -> None:
+    with pytest.raises(InvalidInput, match=r"state 't' is 2026-.* in a time zone of type Fixed, which cannot be saved"):
+        KeyState()["t"] = datetime(2026, 1, 1, tzinfo=Fixed())
+
+
+def test_values_come_back_as_they_were_put_in() -> None:
+    vienna = ZoneInfo("Europe/Vienna")
+    values = [
+        None, True, 3, 1 << 80, 1.5, "text", b"bytes", date(2026, 1, 1), timedelta(1, 2, 3), Decimal("1.50"),
+        datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2))),
+        datetime(2026, 3, 28, 12, tzinfo=vienna), datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=vienna),
+        [1, (2, {"x": date(2026, 1, 1)})], {1: "a", (2, "b"): [None]},
+    ]  # fmt: skip
+    state = KeyState()
+    state["all"] = values
     ((_, found),) = written_and_read("k", state)
-    assert found == {"c": 3}
+    assert repr(found) == repr({"all": values})
 
 
 def test_cleared_timers_cost_no_memory_and_are_not_saved() -> None:

@@ -103,6 +103,9 @@ class Handed:
     def restored(self, operator: str) -> Restored | None:
         return None
 
+    def begin(self) -> None:
+        pass
+
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         self.snapshots.append(snapshots)
         after = sum(any(snapshot.finished for snapshot in found) for found in self.snapshots)

@@ -19,6 +19,7 @@ from penstock.checkpoint.coordinator import Coordinator, Whole
 from penstock.checkpoint.files import LocalFiles, Piece
 from penstock.checkpoint.shown_log import ShownLog
 from penstock.checkpoint.store import Store
+from penstock.model.task_id import tasks_of_operator
 from penstock.run.engine import snapshots as engine
 from penstock.run.engine.snapshots import Snapshots
 from penstock.run.engine.task_runner import TaskRunner
@@ -37,6 +38,32 @@ SEEDS_SEARCHED = 10_000  # for a planted fault
 def test_every_seed_ends_with_each_row_of_its_input_once(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         survive_seed(seed)
+
+
+def test_tasks_that_are_no_sources_finish_in_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut goes through all their inputs at once, so nobody goes on with the numbers or rows of one that has."""
+    committed: list[Manifest] = []
+    commit = Store.commit
+
+    def noted(store: Store, manifest: Manifest) -> None:
+        commit(store, manifest)
+        committed.append(manifest)
+
+    monkeypatch.setattr(Store, "commit", noted)
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        survival = Survival(seed)
+        survival.run()
+        for operator in survival.job.dataflow.operators:
+            tasks = set(tasks_of_operator(operator.name, operator.tasks))
+            for manifest in committed:
+                finished = tasks & {task for part in manifest.parts for task in part.finished}
+                how = "all" if finished == tasks else "some" if finished else "none"
+                seen[f"{how} of a {'source' if operator.role == 'source' else 'reader'}"] += len(tasks) > 1
+        committed.clear()
+    assert seen["some of a reader"] == 0
+    assert min(seen[f"{how} of a source"] for how in ("all", "some", "none")) > 0, seen
+    assert min(seen[f"{how} of a reader"] for how in ("all", "none")) > 0, seen
 
 
 def events_of(seeds: Sequence[int]) -> Counter[str]:

@@ -16,10 +16,15 @@ PyTypeObject* state_type = nullptr;
 PyObject* decimal_type = nullptr;
 PyObject* refused_name = nullptr;
 
+// Subclasses do not fit: what is saved has lost its class, and would come back as something else.
 bool is_leaf(PyObject* value) {
-    if (value == Py_None || PyLong_Check(value) || PyUnicode_Check(value) || PyFloat_Check(value)) return true;
-    return PyBytes_Check(value) || PyDate_Check(value) || PyDelta_Check(value) ||
-           PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(decimal_type));
+    if (value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return true;
+    if (PyBool_Check(value) || PyBytes_CheckExact(value) || PyDelta_CheckExact(value)) return true;
+    if (PyDateTime_CheckExact(value)) {
+        PyObject* zone = PyDateTime_DATE_GET_TZINFO(value);
+        return zone == Py_None || Py_IS_TYPE(zone, Py_TYPE(PyDateTime_TimeZone_UTC));
+    }
+    return PyDate_CheckExact(value) || Py_IS_TYPE(value, reinterpret_cast<PyTypeObject*>(decimal_type));
 }
 
 // The quick check. False where a value cannot be saved or may not be: the slow check in Python then decides and says
@@ -29,9 +34,9 @@ class Look {
     bool fits(PyObject* value, int depth = 0) {
         if (depth > DEPTH_MAX) return false;
         if (++seen_ > VALUES_CHECKED_MAX || is_leaf(value)) return true;
-        if (PyList_Check(value)) return ends_fit(value, PyList_GET_SIZE(value), PyList_GetItem, depth);
-        if (PyTuple_Check(value)) return ends_fit(value, PyTuple_GET_SIZE(value), PyTuple_GetItem, depth);
-        return PyDict_Check(value) && dict_fits(value, depth);
+        if (PyList_CheckExact(value)) return ends_fit(value, PyList_GET_SIZE(value), PyList_GetItem, depth);
+        if (PyTuple_CheckExact(value)) return ends_fit(value, PyTuple_GET_SIZE(value), PyTuple_GetItem, depth);
+        return PyDict_CheckExact(value) && dict_fits(value, depth);
     }
 
    private:

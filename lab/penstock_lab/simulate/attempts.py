@@ -51,7 +51,6 @@ class Kept(Keeper):
         self._hand((None, snapshots))
 
     def _hand(self, entry: tuple[int | None, Sequence[TaskSnapshot]] | None) -> None:
-        self.begin()
         if entry is not None:
             self.handed.append(entry)
 

@@ -91,7 +91,7 @@ def opened(folder: str) -> Store:
     store = Store(folder)
     if store.topology() is None:
         msg = (
-            f"{store.root} has no checkpoints: there is no job.json in it; "
+            f"{store.shown} has no checkpoints: there is no job.json in it; "
             "give the folder that `penstock run --checkpoint` or checkpoint=... was given"
         )
         raise InvalidInput(msg)
@@ -107,14 +107,14 @@ def find(store: Store, which: str | None) -> Kept:
     """The epoch or savepoint that a user names, or the last epoch."""
     epochs, names = store.numbers(), store.savepoint_names()
     if which is None and not epochs:
-        msg = f"{store.root} has no epoch yet; wait until the job has committed one"
+        msg = f"{store.shown} has no epoch yet; wait until the job has committed one"
         raise InvalidInput(msg)
     if which in names:
         return _required(store, _saved(store, which))
     number = epochs[-1] if which is None else int(which) if which.isascii() and which.isdigit() else -1
     if number not in epochs:
         known = f"epochs {', '.join(map(str, epochs)) or 'none'}, savepoints {', '.join(names) or 'none'}"
-        msg = f"{store.root} has no epoch or savepoint {which!r}; it has {known}"
+        msg = f"{store.shown} has no epoch or savepoint {which!r}; it has {known}"
         raise InvalidInput(msg)
     return _required(store, _epoch(store, number))
 
@@ -146,7 +146,7 @@ def save_last(store: Store, name: str) -> int:
     """Keep the last sound epoch under a name; its number."""
     last = store.latest()
     if last is None:
-        msg = f"{store.root} has no epoch yet that could be kept as {name!r}; wait until the job has committed one"
+        msg = f"{store.shown} has no epoch yet that could be kept as {name!r}; wait until the job has committed one"
         raise InvalidInput(msg)
     store.savepoint(name, last)
     return last.epoch
@@ -169,7 +169,7 @@ def _saved(store: Store, name: str) -> Kept:
 
 def _required(store: Store, kept: Kept) -> Kept:
     if kept.manifest is None:
-        raise CheckpointDamaged(store.root, f"{kept} cannot be read: {kept.fault}")
+        raise CheckpointDamaged(store.shown, f"{kept} cannot be read: {kept.fault}")
     return kept
 
 

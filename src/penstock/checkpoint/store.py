@@ -46,6 +46,7 @@ from penstock.checkpoint.names import (
 )
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
+from penstock.run.operators.sinks.uris import shown
 
 SMALL_BYTES_MAX = 64 << 10  # of job.json and claims
 PART_BYTES_MAX = 1 << 40
@@ -59,19 +60,20 @@ class Store:
     """The epochs of one job."""
 
     def __init__(self, root: str, filesystem: fs.FileSystem | None = None) -> None:
-        self.root = root
+        self.root, self.shown = root, shown(root)
         self.notes: tuple[str, ...] = ()
         self._claims_seen: set[int] = set()
         self._token: str | None = None
         try:
             self._files = files_at(root, filesystem)
         except (OSError, ValueError, pa.ArrowException) as error:
+            reason = reason_of(ValueError(str(error).replace(root, self.shown)))
             msg = (
-                f"cannot use {root!r} for checkpoints: {reason_of(error)}; "
+                f"cannot use {self.shown!r} for checkpoints: {reason}; "
                 f"give a path, or a URI that pyarrow knows, such as s3://BUCKET/PATH"
             )
             raise StoreUnusable(msg) from None
-        self.root = self._files.root
+        self.root, self.shown = self._files.root, shown(self._files.root)  # the second for texts: it shows no key
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class Store:
                     continue  # only where nobody can be kept out
                 self._swept([attempt_path(old) for old in self._attempts()[:-ATTEMPTS_KEPT]])
                 return attempt
-        msg = f"{self.root} has been claimed by {CLAIMS_MAX} others just now; let one driver at a time use it"
+        msg = f"{self.shown} has been claimed by {CLAIMS_MAX} others just now; let one driver at a time use it"
         raise StoreUnusable(msg)
 
     def require_current(self, attempt: int) -> None:
@@ -105,10 +107,10 @@ class Store:
         with self._using("attempts"):
             latest = max(self._attempts(), default=0)
         if latest > attempt:
-            msg = f"attempt {latest} has taken over the checkpoints in {self.root}; attempt {attempt} ends here"
+            msg = f"attempt {latest} has taken over the checkpoints in {self.shown}; attempt {attempt} ends here"
             raise StaleAttempt(msg)
         if latest < attempt:
-            msg = f"{self.root} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
+            msg = f"{self.shown} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
             raise StoreUnusable(msg)
 
     @contextlib.contextmanager
@@ -156,7 +158,7 @@ class Store:
         self.notes = tuple(notes)
         if notes:
             raise CheckpointDamaged(
-                self.root,
+                self.shown,
                 f"none of its {len(notes)} epochs is sound; {notes[0]}",
                 "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew",
             )
@@ -179,7 +181,7 @@ class Store:
         """A savepoint by its name."""
         if name not in self.savepoint_names():
             known = ", ".join(self.savepoint_names()) or "none"
-            msg = f"{self.root} has no savepoint {name!r}; known: {known}"
+            msg = f"{self.shown} has no savepoint {name!r}; known: {known}"
             raise InvalidInput(msg)
         return self._manifest(savepoint_path(name))
 
@@ -244,7 +246,7 @@ class Store:
             try:
                 self._files.create(path, data)
             except FileExistsError:
-                msg = f"savepoint {name!r} is there already in {self.root}; choose another name or remove its folder"
+                msg = f"savepoint {name!r} is there already in {self.shown}; choose another name or remove its folder"
                 raise InvalidInput(msg) from None
 
     def begin(self, attempt: int, manifest: Manifest) -> Manifest:
@@ -355,7 +357,7 @@ class Store:
         found = self._job().get("topology")
         if found != topology:
             msg = (
-                f"{self.root} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
+                f"{self.shown} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
             )
             raise InvalidInput(msg)
 
@@ -399,7 +401,7 @@ class Store:
         with self._using("attempts"):
             if self._files.size(attempt_path(attempt)) is None:
                 msg = (
-                    f"{self.root} does not show the claim of attempt {attempt} here; "
+                    f"{self.shown} does not show the claim of attempt {attempt} here; "
                     f"give a folder for checkpoints that the driver and all workers reach"
                 )
                 raise StoreUnusable(msg)
@@ -474,7 +476,7 @@ class Store:
             raise CheckpointDamaged(self._named(path), reason_of(unusable.__cause__)) from None
 
     def _named(self, path: str) -> str:
-        return folder_beneath(self.root, path) if path else self.root
+        return folder_beneath(self.shown, path) if path else self.shown
 
     @contextlib.contextmanager
     def _using(self, path: str, *, reads: bool = False) -> Iterator[None]:

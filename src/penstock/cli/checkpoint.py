@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         if found.damaged:
             kept, fault = found.damaged[0]
             what = f"{kept} is damaged" if len(found.damaged) == 1 else f"{kept} and {len(found.damaged) - 1} more are"
-            raise CheckpointDamaged(store.root, f"{what}: {fault}", _advice(found))
+            raise CheckpointDamaged(store.shown, f"{what}: {fault}", _advice(found))
 
     @verb.command()
     def save(
@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
         if output is Format.json:
             print_json({"penstock": 1, "topology": store.topology(), "name": name, "epoch": epoch})
             return
-        typer.echo(f"epoch {epoch} is kept as {name!r} until its folder {store.root}/savepoints/{name} is removed")
+        typer.echo(f"epoch {epoch} is kept as {name!r} until its folder {store.shown}/savepoints/{name} is removed")
 
 
 # -- for programs ----------------------------------------------------------------------------------------------------

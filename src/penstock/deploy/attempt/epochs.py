@@ -89,7 +89,7 @@ class DriverEpochs:
             self.committed, note = self.store.rewind(self.attempt, saved)
             self.notes = (note,)
         elif self.committed is not None:
-            where = f"epoch {self.committed.epoch} in {self.store.root}"
+            where = f"epoch {self.committed.epoch} in {self.store.shown}"
             self.notes += (
                 f"nothing was left to do: the answer is that of {where}"
                 if self.is_over

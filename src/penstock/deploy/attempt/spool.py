@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from penstock.errors import InvalidInput
 from penstock.run.dataflow import Dataflow
+from penstock.run.operators.sinks.uris import shown
 from penstock.run.operators.sources.files import list_files
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def spooled(
     for name, frame in frames.items():
         if "://" in folder and not folder.startswith("file://"):
             msg = (
-                f"source {name!r} reads a DataFrame, whose rows would be written down in {folder}; workers read files "
-                "of paths alone; name a checkpoint folder that is a path, or write the DataFrame to files yourself"
+                f"source {name!r} reads a DataFrame, whose rows would be written down in {shown(folder)}; workers "
+                "read files of paths alone; name a checkpoint folder that is a path, or write the DataFrame to files "
+                "yourself"
             )
             raise InvalidInput(msg)
         path = Path(folder.removeprefix("file://")) / quote(name, safe="")

@@ -24,6 +24,7 @@ from penstock.deploy.session.private_folder import PrivateFolder
 from penstock.run.dataflow import Dataflow
 from penstock.run.operators.sinks.positional import OPTIONS, fits_parquet, fitted, positional
 from penstock.run.operators.sinks.row_groups import RowGroups
+from penstock.run.operators.sinks.uris import hadoop_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ class Results:
 
     def _frame(self, sink: str) -> DataFrame:
         if sink in self._paths:
-            return self._spark.read.parquet(self._paths[sink])
+            return self._spark.read.parquet(hadoop_path(self._paths[sink]))
         if sink in self._published:
             return self._read_published(sink, self._published[sink])
         if sink in self.files.schemas:

@@ -68,7 +68,7 @@ class Keeper:
         return self._read[part.path][task]
 
     def begin(self) -> None:
-        """The tasks are restored: let go of what was read."""
+        """The tasks are put back: let go of what was read."""
         self._read.clear()
 
     # -- called by the worker's loop -----------------------------------------------------------------------------------
@@ -105,7 +105,6 @@ class Keeper:
 
     def _hand(self, entry: tuple[int | None, Sequence[TaskSnapshot]] | None) -> None:
         if self._thread is None:
-            self.begin()
             self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
             self._thread.start()
         while True:
@@ -135,7 +134,7 @@ class Keeper:
             self._complain(self._why(error))
 
     def _why(self, error: Exception) -> str:
-        return f"worker {self._worker} could not keep its part of an epoch in {self._checkpoint.root}: {error}"
+        return f"worker {self._worker} could not keep its part of an epoch in {self._store.shown}: {error}"
 
     def _keep(self, epoch: int | None, snapshots: Sequence[TaskSnapshot]) -> None:
         attempt = self._checkpoint.attempt

@@ -26,9 +26,11 @@ class Probe:
 
 
 def sink_probes(folders: Iterable[tuple[str, str]], job: str) -> list[Probe]:
-    """Put a file into the folder of each sink, given by name and path."""
+    """Put a file into the folder of each sink, given by name and path; a URI is looked at by who writes there."""
     probes = []
     for name, path in folders:
+        if "://" in path:
+            continue
         file = Path(path) / f".penstock-{job}.seen"
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,9 @@ class Epochs(Protocol):
     def restored(self, operator: str) -> Restored | None:
         """What the operator's tasks continue from; None: from the beginning."""
 
+    def begin(self) -> None:
+        """All tasks are put back: what was read for that is not asked for again."""
+
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         """All tasks of the worker are past this marker; must not wait."""
 

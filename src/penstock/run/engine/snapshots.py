@@ -1,11 +1,11 @@
 """Snapshots of one worker: each task's state at a marker, handed over when all tasks are past it, and put back.
 
-The engine keeps a part of its own for each task ("engine"): where event time stands on its input edges, by the numbers
-that edges have in every plan, and what its outputs have been told last. After a restore outputs are told that again, so
-that edges which are new under another plan or other task counts know where time stands. What a finished source had read
-is kept as well: under other task counts its splits belong to others. A task that finishes before the marker has nothing
-to save but the files of its sinks, which go with the next epoch that is handed over, once
-(`test_what_a_finished_task_staged_goes_with_one_epoch`).
+The engine keeps a part of its own for each task ("engine"): where event time stands on its input edges, by port and
+sending task, and what its outputs have been told last. After a restore outputs are told that again, so that edges which
+are new know where time stands. A task that finishes before the marker leaves the files of its sinks, which go with one
+epoch (`test_what_a_finished_task_staged_goes_with_one_epoch`), and a source also what it had read: under other task
+counts its splits belong to others. Tasks of other operators have inputs in common, so that all of them finish before a
+marker or none, and nobody goes on for one that has (`test_tasks_that_are_no_sources_finish_in_one_epoch`).
 
 What is slow about a state is left to the keeper, or where only the loop can do it, done in slices between batches: an
 epoch is handed over when the last slice is written.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.errors import InvalidInput
 from penstock.model.task_id import TaskId, operator_of
@@ -33,6 +33,7 @@ from penstock.run.machine.machine import Machine
 ENGINE = "engine"  # the engine's own part of a task's state
 EPOCH_NEVER = 1 << 62
 NOTHING_TOLD = (BEFORE_TIME_US, False)
+Input: TypeAlias = tuple[int, str]  # port, sending task: what an edge into a task is called in a checkpoint
 
 
 class _Continued(NamedTuple):
@@ -116,9 +117,9 @@ class Snapshots:
         known = {
             "watermark": times.watermark_us,
             "told": times.told_us,
-            "idle": [times.is_idle, times.told_idle],
-            "marks": [[edges[e].number, mark_us] for e, mark_us in times.marks.items()],
-            "idle_edges": [edges[e].number for e in times.idle],
+            "told_idle": times.told_idle,
+            "marks": [[edges[e].port, edges[e].source, mark_us] for e, mark_us in times.marks.items()],
+            "idle": [[edges[e].port, edges[e].source] for e in times.idle],
             "out": [told_us, is_idle],
         }
         return json.dumps(known).encode()
@@ -127,9 +128,10 @@ class Snapshots:
 
     def restore(self) -> None:
         """Put every task back; tasks are open, and nothing has run yet."""
-        tasks = range(len(self._share.tasks))
         found = {operator: self._epochs.restored(operator) for operator in {*map(operator_of, self._share.tasks)}}
-        known = [self._put_back(t, found[operator_of(self._share.tasks[t])]) for t in tasks]
+        inputs = self._inputs()
+        known = [self._put_back(t, found[operator_of(task)], inputs[t]) for t, task in enumerate(self._share.tasks)]
+        self._epochs.begin()
         for t, engine in enumerate(known):
             if engine is None:
                 continue
@@ -139,42 +141,56 @@ class Snapshots:
             else:
                 self._runner.tell_again(t, *engine.out)
 
-    def _put_back(self, t: int, restored: Restored | None) -> _Continued | None:
+    def _inputs(self) -> list[dict[Input, int]]:
+        """The edges into each task, whatever place their streams have among those of the job."""
+        found: list[dict[Input, int]] = [{} for _ in self._share.tasks]
+        for e, layout in enumerate(self._share.layout.edges):
+            if layout.target is not None:
+                found[layout.target][self._share.edges[e].port, self._share.edges[e].source] = e
+        return found
+
+    def _put_back(self, t: int, restored: Restored | None, inputs: Mapping[Input, int]) -> _Continued | None:
         """What is to be told of one task, once all are back; None: it begins."""
         if restored is None:
             return None
         task, number = self._share.tasks[t], TaskId(self._share.tasks[t]).number
         spec = self._dataflow.operator(operator_of(task))
-        users = [{name: data for name, data in state.items() if name != ENGINE} for state in restored.states]
-        if len(restored.states) != spec.tasks:
-            going_on = [s for s, finished in zip(restored.states, restored.finished, strict=True) if not finished]
-            if not going_on:
-                return _Continued(True, {}, NOTHING_TOLD)
-            _require_whole_keys(spec, users)
-            self._runner.put_back(t, users, owner(number, spec.tasks))
-            engines = [json.loads(bytes(state[ENGINE])) for state in going_on]
-            least = {name: min(engine[name] for engine in engines) for name in ("watermark", "told")}
-            self._machine.continue_from(t, TaskTimes(least["watermark"], least["told"], {}))
-            return _Continued(False, {}, min((engine["out"] for engine in engines), key=lambda out: out[0]))
-        if restored.finished[number]:
-            return _Continued(True, users[number], NOTHING_TOLD)
-        engine = json.loads(bytes(restored.states[number][ENGINE]))
-        self._runner.put_back(t, [users[number]], None)
-        self._machine.continue_from(t, self._times(spec, engine))
-        return _Continued(False, {}, engine["out"])
+        if len(restored.states) == spec.tasks:
+            own = restored.states[number]
+            if restored.finished[number]:
+                return _Continued(True, own, NOTHING_TOLD)
+            engine = json.loads(bytes(own[ENGINE]))
+            self._runner.put_back(t, [_of_user(own)], None)
+            self._machine.continue_from(t, self._times(spec, engine, inputs))
+            return _Continued(False, {}, engine["out"])
+        states = list(restored.states)
+        going_on = [state for state, finished in zip(states, restored.finished, strict=True) if not finished]
+        if not going_on:
+            return _Continued(True, {}, NOTHING_TOLD)
+        users = [_of_user(state) for state in states]
+        _require_whole_keys(spec, users)
+        self._runner.put_back(t, users, owner(number, spec.tasks))
+        engines = [json.loads(bytes(state[ENGINE])) for state in going_on]
+        watermark_us, told_us = (min(engine[name] for engine in engines) for name in ("watermark", "told"))
+        self._machine.continue_from(t, TaskTimes(watermark_us, told_us, {}))
+        # Readers wait for it until its inputs, or a source itself, say anew that they are idle.
+        return _Continued(False, {}, (min(engine["out"][0] for engine in engines), False))
 
-    def _times(self, spec: OperatorSpec, engine: Mapping[str, Any]) -> TaskTimes:
+    def _times(self, spec: OperatorSpec, engine: Mapping[str, Any], inputs: Mapping[Input, int]) -> TaskTimes:
         """By edge, where those who send are as many as they were; else they say anew how far time has come."""
-        own = self._share.local_number
-        are_same = all(self._is_as_before(read.operator) for read in spec.inputs)
-        marks = {own[number]: mark_us for number, mark_us in engine["marks"] if are_same and number in own}
-        idle = [own[number] for number in engine["idle_edges"] if are_same and number in own]
-        is_idle, told_idle = engine["idle"] if are_same else (False, False)
-        return TaskTimes(engine["watermark"], engine["told"], marks, idle, is_idle, told_idle)
+        are_same = [self._is_as_before(read.operator) for read in spec.inputs]
+        mine = {key: e for key, e in inputs.items() if are_same[key[0]]}
+        marks = {mine[port, source]: us for port, source, us in engine["marks"] if (port, source) in mine}
+        idle = [mine[port, source] for port, source in engine["idle"] if (port, source) in mine]
+        return TaskTimes(engine["watermark"], engine["told"], marks, idle, engine["told_idle"])
 
     def _is_as_before(self, operator: str) -> bool:
         restored = self._epochs.restored(operator)
         return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
+
+
+def _of_user(state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in state.items() if name != ENGINE}
 
 
 def _require_whole_keys(spec: OperatorSpec, states: Sequence[Mapping[str, bytes]]) -> None:

@@ -25,7 +25,6 @@ class TaskTimes:
     told_us: int
     marks: Mapping[int, int]  # watermarks of its inputs, by edge
     idle: Sequence[int] = ()  # inputs that are idle
-    is_idle: bool = False
     told_idle: bool = False
 
 
@@ -82,16 +81,22 @@ class EdgeTimes:
         """What there is to know of a task's time."""
         marks = {e: self._marks[e] for e in task.inputs if self._marks[e] != BEFORE_TIME_US}
         idle = [e for e in task.inputs if e in self._idle]
-        return TaskTimes(task.watermark_us, task.told_us, marks, idle, task.is_idle, task.told_idle)
+        return TaskTimes(task.watermark_us, task.told_us, marks, idle, task.told_idle)
 
     def restore(self, task: TaskState, times: TaskTimes) -> None:
-        """Go on from there. An edge that had ended ends again by itself: its sender was saved as finished."""
+        """Go on from there. An edge that had ended ends again by itself: its sender was saved as finished.
+
+        Whether the task is idle follows from its edges, of which some may be new. What it was told stays told, so it is
+        told to wake where they are live (`test_a_task_that_was_told_to_be_idle_is_woken_by_inputs_that_are_new`).
+        """
         for edge, mark_us in times.marks.items():
             self._marks[edge] = mark_us
         self._idle.update(times.idle)
         task.watermark_us, task.told_us = times.watermark_us, times.told_us
         task.latest_us = times.watermark_us if times.watermark_us < END_OF_TIME_US else task.latest_us
-        task.is_idle, task.told_idle = times.is_idle, times.told_idle
+        task.told_idle = times.told_idle
+        if task.inputs:
+            self.settle(task)
 
     def settle(self, task: TaskState) -> None:
         """Bring the task's time up to that of its inputs."""

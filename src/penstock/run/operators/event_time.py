@@ -13,6 +13,7 @@ Rejected: a separate task for watermarks. It costs a hop, and without rows of it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -35,7 +36,7 @@ from penstock.run.contract import (
 from penstock.run.dataflow import TimeSpec
 from penstock.run.operators.times import column_times
 
-_STATE = "event_time"
+_STATE, _TOLD = "event_time", "event_time_told"
 
 
 class _Watching:
@@ -55,7 +56,7 @@ class _Watching:
 
     def watermark(self, time_us: int) -> None:
         if time_us == END_OF_TIME_US:
-            self.newest_us = BEFORE_TIME_US  # a task that was restored has not told it again, and must not now
+            self.newest_us = BEFORE_TIME_US  # what waited for the time of its input must not be told behind the end
             self.out.watermark(time_us)
 
     def arrived(self, rows: int) -> None:
@@ -104,7 +105,7 @@ class _Timed(Task):
         return {**self.inner.take_state(), _STATE: str(self.watching.newest_us).encode()}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
-        """Continue; the next rows send the watermark again."""
+        """Continue."""
         self.watching.newest_us = int(state[_STATE])
         self.inner.put_state(_inner(state))
 
@@ -144,6 +145,20 @@ class EventTime(_Timed):
         """Let the inner task release rows, then send the watermark."""
         super().wake(now_us, out)
         self.tell(out)
+
+    def take_state(self) -> Mapping[str, State]:
+        """Also what readers have been told: what is told when the task wakes, and whether it sleeps."""
+        return {**super().take_state(), _TOLD: json.dumps([self.told_us, self.is_idle]).encode()}
+
+    def put_state(self, state: Mapping[str, bytes]) -> None:
+        """Continue; the engine tells readers again."""
+        super().put_state(state)
+        self.told_us, self.is_idle = json.loads(bytes(state[_TOLD]))
+
+    def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
+        """The least that any of them has told, as the engine tells it; nobody sleeps."""
+        super().put_states(states, owns)
+        self.told_us = min((json.loads(bytes(state[_TOLD]))[0] for state in states if state), default=BEFORE_TIME_US)
 
     def tell(self, out: Outputs) -> None:
         """Send the watermark if it has moved."""
@@ -202,7 +217,7 @@ class SourceEventTime(EventTime, SourceTask):
 
 
 def _inner(state: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in state.items() if name != _STATE}
+    return {name: data for name, data in state.items() if name not in {_STATE, _TOLD}}
 
 
 def with_event_time(build: Build, time: TimeSpec) -> Task:

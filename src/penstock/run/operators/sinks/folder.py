@@ -17,19 +17,22 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
+from penstock.errors import InvalidInput
+from penstock.run.operators.sinks.uris import hadoop_uri, shown
+
 PUTS_WHOLE = ("s3", "gcs", "abfs", "py::")  # a file appears when it is closed; renaming would copy it
 STAGING = "_staging"  # below the folder of a sink: what no epoch has published yet; Spark passes over such names
 STREAM_BYTES = 1 << 20  # gathered before they are written
-_HADOOP_SCHEMES = {"s3": "s3a"}  # where Spark's own name for a kind of store differs from Arrow's
+REASON_MAX = 300  # characters of what a file system says
 
 
 class Folder:
     """One folder; names are relative to it and may have slashes."""
 
     def __init__(self, given: str, filesystem: fs.FileSystem | None = None) -> None:
-        self.given = given.rstrip("/") or given
+        self.given = shown(given).rstrip("/") or given
         if filesystem is None:
-            filesystem, given = fs.FileSystem.from_uri(given)
+            filesystem, given = _reached(given)
         self.filesystem, self.path = filesystem, given.rstrip("/") or given
         self.is_local = filesystem.type_name == "local"
         self._puts_whole = filesystem.type_name.startswith(PUTS_WHOLE)
@@ -48,15 +51,14 @@ class Folder:
         return f"{self.path}/{name}"
 
     def named(self, name: str) -> str:
-        """A file's path or URI, in the form in which the folder was given."""
+        """A file's path or URI, in the form in which the folder was given, without keys."""
         return f"{self.given}/{name}"
 
     def hadoop_uri(self, name: str) -> str:
         """A file's URI as Spark has it."""
-        scheme, found, rest = self.given.partition("://")
-        if self.is_local or not found:
+        if self.is_local or "://" not in self.given:
             return "file://" + quote(self.at(name))
-        return f"{_HADOOP_SCHEMES.get(scheme, scheme)}://{quote(rest.partition('?')[0] + '/' + name)}"
+        return hadoop_uri(self.given, name)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,17 @@ class Folder:
         elif not self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True)):
             with contextlib.suppress(FileNotFoundError):
                 self.filesystem.delete_dir(self.path)
+
+
+def _reached(given: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and what it calls the folder."""
+    try:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(given)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).replace(given, shown(given)).split())[:REASON_MAX]
+        msg = f"cannot use folder {shown(given)!r}: {reason}; give a path, or a URI that pyarrow knows"
+        raise InvalidInput(msg) from None  # the error's own text may show a key
+    return found
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from penstock.run.operators.sinks.folder import STAGING, Folder
 from penstock.run.operators.sinks.positional import OPTIONS, fits_parquet, fitted, positional
 from penstock.run.operators.sinks.row_groups import RowGroups
 from penstock.run.operators.sinks.staged import ARROW, PARQUET, EpochFiles
+from penstock.run.operators.sinks.uris import shown
 
 SETTING_DELIVER = "deliver"  # callable(operator name, batch): takes the rows of `collect` sinks
 SETTING_JOB = "job"  # text: the job's token, part of file names
@@ -88,7 +89,7 @@ class Parquet(Task):
             return
         if "://" in self.path:
             msg = (
-                f"sink {context.operator!r} writes into {self.path}, which is no path; that needs a job with "
+                f"sink {context.operator!r} writes into {shown(self.path)}, which is no path; that needs a job with "
                 "checkpoint=..., or a folder that is mounted on every worker"
             )
             raise InvalidInput(msg)
