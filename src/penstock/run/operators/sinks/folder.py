@@ -32,7 +32,7 @@ class Folder:
             filesystem, given = fs.FileSystem.from_uri(given)
         self.filesystem, self.path = filesystem, given.rstrip("/") or given
         self.is_local = filesystem.type_name == "local"
-        self._puts_whole = filesystem.type_name.startswith(PUTS_WHOLE)
+        self.puts_whole = filesystem.type_name.startswith(PUTS_WHOLE)
 
     def __repr__(self) -> str:
         return f"Folder({self.given!r})"
@@ -100,7 +100,7 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen."""
-        hidden = name if self._puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
+        hidden = name if self.puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
         if self.file(name) is not None:
             raise FileExistsError(self.named(name))
         try:
