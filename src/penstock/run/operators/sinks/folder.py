@@ -8,6 +8,7 @@ first kind only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from pyarrow import fs
 PUTS_WHOLE = ("s3", "gcs", "abfs", "py::")  # a file appears when it is closed; renaming would copy it
 STAGING = "_staging"  # below the folder of a sink: what no epoch has published yet; Spark passes over such names
 STREAM_BYTES = 1 << 20  # gathered before they are written
+WITHOUT_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
 _HADOOP_SCHEMES = {"s3": "s3a"}  # where Spark's own name for a kind of store differs from Arrow's
 
 
@@ -99,14 +101,22 @@ class Folder:
                 _sync(os.path.dirname(path) or "/")
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen."""
+        """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen.
+
+        Where an object store was given all and answers with an error, the file may be there: it stays, because readers
+        may have seen it (`test_a_put_whose_answer_is_lost_is_not_taken_back`).
+        """
         hidden = name if self.puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
         if self.file(name) is not None:
             raise FileExistsError(self.named(name))
+        is_given = False
         try:
             with self.filesystem.open_output_stream(self.at(hidden)) as stream:
                 stream.write(data)
+                is_given = self.puts_whole
         except BaseException:
+            if is_given:
+                raise
             with contextlib.suppress(OSError, pa.ArrowException):  # closing has kept what there was room for
                 self.filesystem.delete_file(self.at(hidden))
             raise
@@ -172,7 +182,9 @@ def _appears(hidden: str, path: str) -> None:
     except FileExistsError:
         os.unlink(hidden)
         raise
-    except OSError:  # a file system without links
+    except OSError as error:
+        if error.errno not in WITHOUT_LINKS:
+            raise
         os.rename(hidden, path)
     else:
         os.unlink(hidden)
