@@ -14,6 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+from penstock.errors import JobFailed, PenstockError
 from penstock_lab.simulate.actors import Actor, Process
 from penstock_lab.simulate.system import AFTER, AMID, BEFORE
 
@@ -24,8 +25,9 @@ REFUSALS_MAX = 6
 EPOCHS_THREAD = "penstock-epochs"
 OF_THE_STORE = ("attempts", "manifests", "parts", "savepoints", "job.json", "lock")
 
-# Whether the thread that commits epochs is refused something while sinks show them, and stands still alone. Off for as
-# long as a publication that failed or that is slow counts as done: jobs that end so lose their last epoch's rows.
+# Whether the thread that commits epochs is refused something while sinks show them, and stands still alone, and what
+# sinks' folders refuse the driver has to be a typed error. Off for as long as a publication that failed or that is slow
+# counts as done: jobs that end so lose their last epoch's rows.
 IN_PUBLICATION = False
 
 
@@ -39,6 +41,7 @@ class Refusals:
         self._stalls_left = rng.choice((0, 1, 3)) if is_on else 0
         self._chance = rng.choice((0.003, 0.03))  # at each change of a file; a tenth of that when one is read
         self._raised: list[OSError] = []
+        self._stood: list[Process] = []  # drivers whose thread of epochs has
 
     def change(self, process: Process, thread: Actor | None, what: str, path: str) -> tuple[str, OSError] | None:
         """Whether this change is refused, and how."""
@@ -63,12 +66,22 @@ class Refusals:
             error = error.__cause__ or error.__context__
         return False
 
+    def excuse(self, driver: Process, error: BaseException) -> bool:
+        """Whether a driver may end by this: it was refused something, or its thread of epochs stood still too long."""
+        if isinstance(error, JobFailed) and driver in self._stood:
+            return True
+        is_typed = isinstance(error, PenstockError) or not IN_PUBLICATION
+        return is_typed and self.is_behind(error)
+
     def stalls(self, threads: Sequence[T]) -> tuple[T, int] | None:
         """One of these that stands still, and for how many steps."""
         if not self._stalls_left or not threads or self._random.random() >= self._chance / 10:
             return None
         self._stalls_left -= 1
-        return self._random.choice(threads), self._random.choice(STALL_STEPS)
+        thread = self._random.choice(threads)
+        if isinstance(thread, Actor) and thread.name == EPOCHS_THREAD:
+            self._stood.append(thread.process)
+        return thread, self._random.choice(STALL_STEPS)
 
     def may_stall(self, thread: Actor) -> bool:
         """Whether this thread of a driver may stand still alone."""

@@ -298,7 +298,7 @@ class Survival:
         if isinstance(error, CheckpointDamaged) and self._is_damaged and not self.reader.sound():
             self.is_over = True  # nothing is left to go on from, and the user is told
             return
-        is_last = driver is self.drivers[-1] and not self.refusals.is_behind(error)
+        is_last = driver is self.drivers[-1] and not self.refusals.excuse(driver.process, error)
         if is_last and not isinstance(error, StoreUnusable | StaleAttempt):
             self.fail(f"{driver.process.name}: {type(error).__name__}: {error}")
 
