@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from recovery_kit import await_epoch
+from recovery_kit import SLOW_S, await_epoch
 
 import penstock as ps
 from penstock.errors import CheckpointDamaged
@@ -42,23 +43,20 @@ def test_a_spooled_dataframe_that_was_damaged_ends_the_job_with_the_file_s_name(
 ) -> None:
     gate = tmp_path / "gate"
 
-    def held(row: ps.Row) -> tuple[int]:
-        import time
-
-        while row.id == ROWS // 2 and not gate.exists():
-            time.sleep(0.01)
+    def slow(row: ps.Row) -> tuple[int]:
+        if not gate.exists():
+            time.sleep(SLOW_S)
         return (row.id,)
 
     def topology() -> ps.Topology:
         top = ps.Topology("words")
         rows = top.source("numbers", io.dataframe(spark.range(ROWS)))
-        rows.map(held, "n bigint").sink("out", io.collect())
+        rows.map(slow, "n bigint").sink("out", io.collect())
         return top
 
     job = topology().start(spark, workers=1, rows_max=100, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
     await_epoch(job, 1)
     job.cancel()
-    job.wait()
     files = sorted((tmp_path / "kept" / "input" / "numbers").glob("*.parquet"))
     for file in files:
         flip(file)
