@@ -117,7 +117,7 @@ def test_a_row_that_fails_again_and_again_ends_the_job_with_its_name(
     with pytest.raises(JobFailed, match="ZeroDivisionError") as caught:
         top.run(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
     assert caught.value.operator == "divide"
-    assert any("task 'divide/0' failed 3 times in a row with the same error" in note for note in caught.value.__notes__)
+    assert any("task 'divide/0' failed 3 times with the same error" in note for note in caught.value.__notes__)
     assert "n=500" in str(caught.value)
     footprint.assert_gone()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import resource
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -270,6 +274,44 @@ def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path, monkeypatch: pytest
 
 
 # -- collected rows ----------------------------------------------------------------------------------------------------
+
+
+class _Lost:
+    """An object store that takes a file and whose answer is lost."""
+
+    type_name = "s3"
+
+    def __init__(self) -> None:
+        self._real = fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    @contextmanager
+    def open_output_stream(self, path: str) -> Iterator[pa.NativeFile]:
+        with self._real.open_output_stream(path) as stream:
+            yield stream
+        raise OSError(errno.ETIMEDOUT, "no answer")
+
+
+def test_a_put_whose_answer_is_lost_is_not_taken_back(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), _Lost())
+    with pytest.raises(OSError, match="no answer"):
+        folder.write("0", b"v1")
+    assert (tmp_path / "0").read_bytes() == b"v1"  # readers may have gone by it
+
+
+def test_a_link_that_fails_does_not_become_a_rename_over_what_another_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(hidden: str, path: str) -> None:
+        Path(path).write_bytes(b"another's")
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OSError, match="Input/output error"):
+        Folder(str(tmp_path)).write("1", b"mine")
+    assert (tmp_path / "1").read_bytes() == b"another's"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

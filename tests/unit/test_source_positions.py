@@ -28,6 +28,7 @@ from penstock.run.operators.sinks.attached import with_sinks
 from penstock.run.operators.sources.files import FilesSource
 from penstock.run.operators.sources.positions import position
 from penstock.run.operators.sources.spooled import SETTING_SPOOLED, DataFrameSource
+from penstock.run.operators.summed import SummedFile
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 ROWS_OF_FILES = st.lists(st.integers(0, 30), min_size=1, max_size=5)
@@ -150,7 +151,7 @@ def test_a_spooled_dataframe_has_no_late_row_however_many_of_its_files_one_reade
     """Each file spans all of the time: one behind the other, the second would be late as a whole."""
     files = files_of(tmp_path_factory.mktemp("spool"), counts, "parquet", 100)
     build = partial(with_event_time, lambda: DataFrameSource(SCHEMA), TimeSpec("at", 0))
-    task, out = opened(build, rows_max=rows_max, **{SETTING_SPOOLED: {"op": files}}), Watched()
+    task, out = opened(build, rows_max=rows_max, **{SETTING_SPOOLED: {"op": [*map(SummedFile.of, files)]}}), Watched()
     polled(task, out)
     assert sorted(n for n, _ in out.rows()) == list(range(sum(counts)))
 

@@ -113,6 +113,10 @@ class Actors:
             if actor.process is process:
                 actor.stalled_to = step
 
+    def of(self, process: Process) -> list[Actor]:
+        """The threads of a process."""
+        return [actor for actor in self._all if actor.process is process]
+
     def stalled(self, step: int) -> bool:
         """Whether one stands still for now."""
         return any(actor.stalled_to > step for actor in self._all)

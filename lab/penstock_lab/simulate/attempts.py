@@ -37,6 +37,7 @@ class Kept(Keeper):
         super().__init__(checkpoint, worker, tell, _complain, lambda: False)
         self.handed: deque[tuple[int | None, Sequence[TaskSnapshot]]] = deque()
         self._has_ended = False
+        self.stalled_to = 0  # the step of the scheduler before which it writes nothing
 
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         """To be written later; the product's thread ends with the worker's end and takes nothing behind it."""

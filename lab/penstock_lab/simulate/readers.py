@@ -40,6 +40,7 @@ class Reader:
         self.known = 0  # the last that a reader has ever seen
         self._firm = 0  # the last epoch that is there to stay
         self.damaged: set[str] = set()
+        self.doubtful: set[str] = set()  # files that were put, which who has put them was not told
 
     # -- what is told --------------------------------------------------------------------------------------------------
 
@@ -55,7 +56,11 @@ class Reader:
     def _manifest_changed(self, what: str, path: str) -> None:
         if what == "remove":
             gone = self._manifests.pop(path, None)
-            if gone is not None and "/manifests/" in path:
+            if gone is not None and "/manifests/" in path and path in self.doubtful:  # taken back at once
+                self.doubtful.discard(path)
+                self._names.pop(gone.epoch, None)
+                self._firm = min(self._firm, max(self.epochs(), default=0))
+            elif gone is not None and "/manifests/" in path:
                 later = [epoch for epoch in self.epochs() if epoch > gone.epoch]
                 if len(later) < self._kept and self._is_sound(gone):
                     self._fail(

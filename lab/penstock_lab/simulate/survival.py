@@ -26,18 +26,18 @@ from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, StaleAttempt, StoreUnusable
 from penstock.run.engine.worker import Checkpoint
 from penstock_lab.simulate.actors import Actor, Actors, Killed, Process
-from penstock_lab.simulate.attempts import Driver, SimulatedAttempt
+from penstock_lab.simulate.attempts import Driver, Kept, SimulatedAttempt
 from penstock_lab.simulate.disk import Disk
 from penstock_lab.simulate.network import History
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
 from penstock_lab.simulate.readers import SINK, Reader
+from penstock_lab.simulate.refusals import STALL_STEPS, Refusals
 from penstock_lab.simulate.system import AFTER, AMID, BEFORE, BUCKET, System, replaced
 from penstock_lab.simulate.workers import FAR_US, START_US, SimulationFailed
 
 STEPS_MAX = 200_000
 PAUSE_US = 5_000  # until somebody starts the job again
 STALE_STEPS_MAX = 400  # of an attempt that was given up
-STALL_STEPS = (20, 400, 3_000)  # of a driver while another takes over
 SAVEPOINTS_MAX = 2
 SLOWNESS = 0.995  # how often a worker with a slow disk does not come to its files
 DRIVER_WEIGHT = 8  # its steps on the disk are fewer than the workers', and more depends on their order
@@ -48,7 +48,7 @@ DRIVERS_MAX = 60
 class Survival:
     """The job of one seed, through its crashes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, refuses: bool = True) -> None:
         self.seed = seed
         self.random = rng = random.Random(seed)  # noqa: S311 - a simulation
         self.job: RandomJob = random_job(rng)
@@ -56,6 +56,7 @@ class Survival:
         self.root = rng.choice(("/store", "/store", f"{BUCKET}store"))
         self.kept, self.interval_s = rng.choice((1, 2, 3)), rng.choice((0.0002, 0.002, 0.02))
         self.policy = Policy(failures_max=rng.choice((2, 10)), wait_first_s=0.01, wait_max_s=0.1)
+        self.refusals = Refusals(seed, "/store", is_on=refuses)
         self.crashes_left = rng.choice((0, 1, 2, 3, 4, 6, 8))
         self._crash_chance = rng.choice((0.0, 0.002, 0.01))  # at each step
         self._file_chance = rng.choice((0.0, 0.003, 0.02))  # at each change of a file
@@ -109,6 +110,7 @@ class Survival:
             self._crash()
         if self.savepoints_left and rng.random() < 0.01:
             self._savepoint()
+        self._stall_one()
         if self._failed is not None:
             raise self._failed
         self._bury()
@@ -153,18 +155,39 @@ class Survival:
                 did = True
                 w, epoch = attempt.unheard.pop()
                 self._acts(attempt, w, partial(attempt.simulation.begin_epoch, w, epoch))
-            waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
+            waiting = self._keeping(attempt)
             while waiting and self.random.random() < 0.3:
                 did, w = True, self.random.choice(waiting)
                 if w == self._slow and self.random.random() < SLOWNESS:
                     break
                 self._keeps(attempt, w)
-                waiting = [w for w, port in enumerate(attempt.ports) if port.handed]
+                waiting = self._keeping(attempt)
             while attempt.on_the_way and self.random.random() < 0.3:
                 did = True
                 self._arrives(attempt)
             did = did or bool(attempt.unheard or waiting or attempt.on_the_way)
         return did
+
+    def _keeping(self, attempt: SimulatedAttempt) -> list[int]:
+        """Workers whose keepers can write something now."""
+        return [w for w, port in enumerate(attempt.ports) if port.handed and port.stalled_to <= self.steps]
+
+    def _stall_one(self) -> None:
+        """One thread stands still, and the rest of its process goes on: of the driver, or a worker's keeper."""
+        current = self._current
+        threads: list[Actor | Kept] = []
+        if current is not None:
+            threads += [actor for actor in self.actors.of(current.process) if self.refusals.may_stall(actor)]
+            threads += [] if current.attempt is None else current.attempt.ports
+        if (found := self.refusals.stalls(threads)) is not None:
+            thread, steps = found
+            thread.stalled_to = self.steps + steps
+            self.note(0, f"stands    {thread.name if isinstance(thread, Actor) else 'a keeper'}, {steps} steps")
+
+    def _stands(self) -> bool:
+        """Whether some thread stands still for now."""
+        ports = [port for attempt in self.attempts for port in attempt.ports]
+        return self.actors.stalled(self.steps) or any(port.stalled_to > self.steps for port in ports)
 
     def _time_goes_on(self) -> None:
         times = [attempt.simulation.next_us() for attempt in self.attempts if attempt.is_published]
@@ -173,7 +196,7 @@ class Survival:
         next_us = min(times, default=FAR_US)
         if next_us < FAR_US:
             self.now_us = max(self.now_us, next_us)
-        elif not self.actors.stalled(self.steps) and self._current is not None:
+        elif not self._stands() and self._current is not None:
             self.fail("everybody waits for ever")
 
     # -- what workers do -----------------------------------------------------------------------------------------------
@@ -184,16 +207,18 @@ class Survival:
         try:
             with self.system.acting(process):
                 act()
-        except (Killed, SimulationFailed) as error:
-            if isinstance(error, SimulationFailed):
-                raise
+        except Killed:
+            if self._failed is not None:  # a reader has seen what it must not, because of this worker
+                raise self._failed from None
+        except SimulationFailed:
+            raise
         except Exception as error:
             cause = error if isinstance(error, OutOfOrder) else error.__cause__
             if isinstance(cause, OutOfOrder):
                 self.fail(str(cause))
             if not process.is_dead:
                 self.note(w, f"fails     {type(error).__name__}: {str(error)[:200]}")
-                if self._is_current(attempt):
+                if self._is_current(attempt) and not self.refusals.is_behind(error):
                     self.fail(f"worker {w} of attempt {attempt.number}: {type(error).__name__}: {error}")
                 attempt.lose(w)
 
@@ -277,7 +302,7 @@ class Survival:
         if isinstance(error, CheckpointDamaged) and self._is_damaged and not self.reader.sound():
             self.is_over = True  # nothing is left to go on from, and the user is told
             return
-        is_last = driver is self.drivers[-1]
+        is_last = driver is self.drivers[-1] and not self.refusals.excuse(driver.process, error)
         if is_last and not isinstance(error, StoreUnusable | StaleAttempt):
             self.fail(f"{driver.process.name}: {type(error).__name__}: {error}")
 
@@ -304,6 +329,21 @@ class Survival:
             return None
         self._power = self.random.random() < 0.4
         return self.random.choice((BEFORE, AMID, AFTER))
+
+    def refuses(self, process: Process, what: str, path: str) -> tuple[str, OSError] | None:
+        """Whether a change of a file fails, and everybody lives."""
+        refused = self.refusals.change(process, self.actors.running, what, path)
+        if refused is not None:
+            self.note(process.number, f"refused   {what} {path}, {refused[0]}: {refused[1]}")
+            (self.reader.doubtful.add if refused[0] == AFTER else self.reader.doubtful.discard)(path)
+        return refused
+
+    def refuses_to_read(self, process: Process, path: str, *, is_object: bool) -> OSError | None:
+        """Whether looking at a file fails."""
+        error = self.refusals.read(process, self.actors.running, path, is_object=is_object)
+        if error is not None:
+            self.note(process.number, f"refused   to read {path}: {error}")
+        return error
 
     def changed(self, process: Process, what: str, path: str) -> None:
         """Have a look from outside; what is found must get past whatever the process would do about it."""

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
@@ -45,6 +45,12 @@ class Fate(Protocol):
 
     def changed(self, process: Process, what: str, path: str) -> None:
         """Something is otherwise on the disk."""
+
+    def refuses(self, process: Process, what: str, path: str) -> tuple[str, OSError] | None:
+        """Whether this change fails although everybody lives: when it does, and with what."""
+
+    def refuses_to_read(self, process: Process, path: str, *, is_object: bool) -> OSError | None:
+        """With what a look at this fails, if it does."""
 
     def rests(self) -> bool:
         """Whether others have their turn before the next step."""
@@ -83,6 +89,9 @@ class System:
         self.look()
         process = self.process
         when = self._fate.dies(process, what, path)
+        refused = None if when is not None else self._fate.refuses(process, what, path)
+        if refused is not None:
+            self._refused(process, what, path, (act, torn), refused)
         if when == AMID and torn is not None:
             torn()
         elif when != BEFORE:
@@ -92,6 +101,32 @@ class System:
         if when is not None:
             self._fate.dead(process)
             raise Killed
+
+    def _refused(
+        self,
+        process: Process,
+        what: str,
+        path: str,
+        how: tuple[Callable[[], object], Callable[[], object] | None],
+        refused: tuple[str, OSError],
+    ) -> NoReturn:
+        """The process lives on, and is told of an error."""
+        act, torn = how
+        when, error = refused
+        if when == AMID and torn is not None:
+            torn()
+        elif when == AFTER:
+            act()
+        if when != BEFORE:
+            self._fate.changed(process, what, path)
+        raise error
+
+    def read(self, path: str, *, is_object: bool = False) -> None:
+        """Others may have their turn before this is looked at, and looking may fail."""
+        self.look()
+        error = self._fate.refuses_to_read(self.process, path, is_object=is_object)
+        if error is not None:
+            raise error
 
     def look(self) -> None:
         """Others may have their turn; the dead do nothing."""
@@ -192,7 +227,7 @@ class Os:
     def fdopen(self, descriptor: int, *_: object, **__: object) -> io.BytesIO:
         """To be read."""
         node, path = self.opened[descriptor]
-        self._system.look()
+        self._system.read(path)
         if node.entries is not None:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         return io.BytesIO(bytes(node.data))
@@ -207,7 +242,7 @@ class Os:
 
     def listdir(self, path: str) -> list[str]:
         """The names in a folder."""
-        self._system.look()
+        self._system.read(path)
         return list(self._disk.folder(path))
 
     def write(self, descriptor: int, data: memoryview) -> int:
@@ -318,7 +353,7 @@ class ArrowFiles:
 
     def get_file_info(self, asked: str | fs.FileSelector) -> fs.FileInfo | list[fs.FileInfo]:
         """One path, or what lies in a folder."""
-        self._system.look()
+        self._system.read(asked if isinstance(asked, str) else asked.base_dir, is_object=not self._is_local)
         if isinstance(asked, str):
             return self._info(asked)
         found = [self._info(f"{asked.base_dir}/{name}") for name in self._disk.names(asked.base_dir)]
@@ -338,7 +373,7 @@ class ArrowFiles:
 
     def open_input_stream(self, path: str, **_: object) -> io.BytesIO:
         """To be read."""
-        self._system.look()
+        self._system.read(path, is_object=not self._is_local)
         node = self._disk.at(path)
         if node.entries is not None:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)

@@ -21,8 +21,9 @@ PROMISES = """## What is promised
 - **Order.** Rows of one source task keep their order on each edge, so a sink task has them in order where they came by
   one way. An ordered region keeps the order of its input, also while replicas leave and join and through recoveries.
 - **No half epoch.** A reader of the sink's folder (`spark.read.parquet`) sees the rows of whole epochs.
-- **Damage is noticed.** Every file of a checkpoint has checksums. A damaged epoch is named and the one before is used;
-  where none is sound the job says so and does not begin anew by itself.
+- **Damage is noticed.** Every file beneath the checkpoint folder has checksums; on object stores, files of sinks have
+  the store's. A damaged epoch is named and the one before is used; where none is sound the job says so and does not
+  begin anew by itself. Damaged rows (collected, or of a spooled DataFrame) end the job with the file's name.
 - **Limits.** Overload slows the sources. No queue is unbounded, and nothing is dropped without a word.
 - **Typed errors.** What ends a job is an error that names the thing and the next step.
 

@@ -7,16 +7,22 @@ in between is told as damaged; asking again tells what is there then.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
+
+from pyarrow import fs
 
 from penstock.checkpoint.contract import Manifest
+from penstock.checkpoint.input_files import listed
 from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, Staged
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.snapshots import ENGINE
+from penstock.run.operators.sinks.folder import Folder
+from penstock.run.operators.sinks.staged import PartName
 from penstock.run.operators.sources.positions import position
 
 NEVER_YET, THE_END = "none yet", "the end"
@@ -74,16 +80,18 @@ class Report:
 
     kept: list[tuple[Kept, list[str]]] = field(default_factory=list)
     used: int | None = None
+    rows: list[str] = field(default_factory=list)  # faults of files of rows: collected, staged, of DataFrames
 
     @property
-    def damaged(self) -> list[tuple[Kept, str]]:
+    def damaged(self) -> list[tuple[str, str]]:
         """What is not sound, with its first fault."""
-        return [(kept, faults[0]) for kept, faults in self.kept if faults]
+        found = [(str(kept), faults[0]) for kept, faults in self.kept if faults]
+        return found + [("a file of rows", fault) for fault in self.rows]
 
     def document(self) -> dict[str, object]:
         """As JSON has it."""
         rows = [{"epoch": kept.epoch, "name": kept.name, "faults": faults} for kept, faults in self.kept]
-        return {"kept": rows, "used": self.used, "sound": not self.damaged}
+        return {"kept": rows, "used": self.used, "rows": self.rows, "sound": not self.damaged}
 
 
 def opened(folder: str) -> Store:
@@ -139,7 +147,7 @@ def verified(store: Store) -> Report:
     """Read everything that is kept."""
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
     sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
-    return Report(found, sound[-1] if sound else None)
+    return Report(found, sound[-1] if sound else None, [*_input_faults(store), *_row_faults(store)])
 
 
 def save_last(store: Store, name: str) -> int:
@@ -189,6 +197,30 @@ def _undecoded(store: Store, manifest: Manifest) -> list[str]:
         except CheckpointDamaged as damaged:
             faults.append(f"{damaged.path}: {damaged.fault}")
     return faults
+
+
+def _row_faults(store: Store) -> Iterator[str]:
+    """What is wrong with files of sinks in the store. One that is moved while it is looked at is not there any more."""
+    results = Folder(store.results())
+    selector = fs.FileSelector(results.path, allow_not_found=True)
+    shown = [info.base_name for info in results.filesystem.get_file_info(selector)]
+    for folder in (Folder(store.staging()), *(results.inner(name) for name in shown)):
+        for name in folder.names():
+            part = PartName.read(name)
+            fault = None if part is None else part.fault(folder)
+            if fault is not None and folder.file(name) is not None:
+                yield fault
+
+
+def _input_faults(store: Store) -> Iterator[str]:
+    """What is wrong with the rows of DataFrames, which are files of paths alone."""
+    folder = Path(store.inputs())
+    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+        try:
+            for file in listed(str(each)) or ():
+                yield from file.faults()
+        except CheckpointDamaged as damaged:
+            yield f"{damaged.path}: {damaged.fault}"
 
 
 def _in_bytes(snapshot: TaskSnapshot) -> dict[str, bytes]:

@@ -1,11 +1,12 @@
 """Whether a failed attempt at a job is followed by another, and after how long.
 
-It is pure: time is given. What counts is a new epoch: a job that has committed one since its last failure goes forward,
-however often it fails. Without one, failures are counted; each waits longer than the one before, and after a number of
-them the job is given up. The first is tried again at once, because most often it is a worker that died. An error of a
-task that comes three times in a row will come a fourth time: it is a row that the user's function cannot take, so the
-job ends with its name. Rejected: so many failures a minute; a machine that is slow would then be given up for a fault
-that a fast one survives.
+It is pure: time is given. A job that has committed an epoch since its last failure goes forward, however often workers
+die. Without one, failures are counted; each waits longer than the one before, and after a number of them the job is
+given up. The first is tried again at once, because most often it is a worker that died. An error of a task that comes
+three times will come a fourth time: it is a row that the user's function cannot take, so the job ends with its name.
+Epochs between do not excuse it: other tasks get on, or the row is reached late, in every attempt. Epochs and a quiet
+time together do. Rejected: to take another error between as an excuse, for two such rows would take turns for ever; so
+many failures a minute, because a machine that is slow would then be given up for a fault that a fast one survives.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.errors import InvalidInput
 # A task's error tells where the task ran and which row of its batch failed. Plans and batches are others next time.
 _PLACE = re.compile(r"(?P<task>\(task \d+), worker \d+, node .*?\)(?= failed: )")
 _ROW = re.compile(r"\brow \d+, ")
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+\b")  # of an object that has no text of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Policy:
     """How patient a job is."""
 
     failures_max: int = 10  # without a new epoch between them; the last of them ends the job
-    same_max: int = 3  # in a row, of one task with one error, without a new epoch between them
+    same_max: int = 3  # of one task with one error; the last of them ends the job
+    same_quiet_s: float = 300.0  # after which an error is forgotten, if epochs were committed meanwhile
     wait_first_s: float = 0.2  # before the second retry, and twice as long before each further one
     wait_max_s: float = 10.0
 
@@ -39,14 +42,17 @@ class Policy:
         ]
         faults += [
             f"{name} is {value!r}; it must be a number of seconds, 0 or more"
-            for name, value in (("wait_first_s", self.wait_first_s), ("wait_max_s", self.wait_max_s))
+            for name, value in self._seconds()
             if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0
         ]
         if faults:
             raise InvalidInput(faults)
 
+    def _seconds(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in ("same_quiet_s", "wait_first_s", "wait_max_s")]
+
     def wait_s(self, failures: int) -> float:
-        """How long to wait after so many failures without a new epoch."""
+        """How long to wait after so many failures without a new epoch, or of one kind."""
         if failures <= 1:
             return 0.0
         doublings = min(failures - 2, 64)  # enough for any limit, and no number grows out of bounds
@@ -77,43 +83,60 @@ class GiveUp:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """One error of one task."""
+
+    times: int
+    last_us: int
+    committed: int  # the last epoch that was there then
+
+
 class Failures:
     """The failures of one job."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._committed = -1  # the last epoch that was there at the failure before
-        self._failures = self._same = 0  # since that epoch; of one task with one error, in a row
+        self._failures = 0  # since that epoch
         self._since_us = 0  # the first of them
-        self._last: tuple[str, str] | None = None
+        self._errors: dict[tuple[str, str], _Same] = {}  # by task and error
 
     def failed(self, now_us: int, cause: Cause, committed: int) -> Again | GiveUp:
         """An attempt failed; `committed` is the last epoch that is there, 0 for none."""
         if committed > self._committed:
-            self._committed, self._since_us = committed, now_us
-            self._failures, self._same, self._last = 0, 0, None
+            self._committed, self._since_us, self._failures = committed, now_us, 0
         self._failures += 1
-        error = (cause.task, _essence(cause.message)) if cause.task else None
-        self._same = self._same + 1 if error is not None and error == self._last else 1
-        self._last = error
-        return self._judged(now_us, cause, is_same=error is not None and self._same >= self._policy.same_max)
+        self._forget(now_us, committed)
+        if not cause.task:
+            return self._judged(now_us, cause, 0)
+        error = cause.task, _essence(cause.message)
+        before = self._errors.get(error)
+        same = self._errors[error] = _Same(1 if before is None else before.times + 1, now_us, committed)
+        return self._judged(now_us, cause, same.times)
 
-    def _judged(self, now_us: int, cause: Cause, *, is_same: bool) -> Again | GiveUp:
+    def _forget(self, now_us: int, committed: int) -> None:
+        """What has not come for long, while epochs were committed, is no row that comes in every attempt."""
+        oldest_us = now_us - self._policy.same_quiet_s * 1e6
+        known = self._errors.items()
+        self._errors = {error: s for error, s in known if s.last_us >= oldest_us or s.committed >= committed}
+
+    def _judged(self, now_us: int, cause: Cause, same: int) -> Again | GiveUp:
         since = f"since epoch {self._committed}" if self._committed > 0 else "before the first epoch"
         count, most = self._failures, self._policy.failures_max
-        if is_same:
-            times = f"{self._same} times in a row" if self._same > 1 else "once, which is the limit"
-            return GiveUp(f"task {cause.task!r} failed {times} with the same error {since}: {cause.message}")
+        if same >= self._policy.same_max:
+            times = f"{same} times" if same > 1 else "once, which is the limit,"
+            return GiveUp(f"task {cause.task!r} failed {times} with the same error: {cause.message}")
         if count >= most:
             seconds = (now_us - self._since_us) / 1e6
             return GiveUp(
                 f"{count} failures in {seconds:.1f} s {since}, which is the limit; the last one: {cause.message}"
             )
-        after_s = self._policy.wait_s(count)
+        after_s = self._policy.wait_s(max(count, same))  # the same error twice is a reason to wait, epochs or not
         when = f"in {after_s:g} s" if after_s else "at once"
         return Again(after_s, f"tried again {when} after failure {count} of at most {most} {since}: {cause.message}")
 
 
 def _essence(message: str) -> str:
     """An error without where it happened this time."""
-    return _ROW.sub("row, ", _PLACE.sub(r"\g<task>)", message))
+    return _ADDRESS.sub("0x", _ROW.sub("row, ", _PLACE.sub(r"\g<task>)", message)))

@@ -79,8 +79,9 @@ def register(app: typer.Typer) -> None:
         else:
             _print_report(found)
         if found.damaged:
-            kept, fault = found.damaged[0]
-            what = f"{kept} is damaged" if len(found.damaged) == 1 else f"{kept} and {len(found.damaged) - 1} more are"
+            which, fault = found.damaged[0]
+            others = len(found.damaged) - 1
+            what = f"{which} and {others} more are" if others else f"{which} is damaged"
             raise CheckpointDamaged(store.shown, f"{what}: {fault}", _advice(found))
 
     @verb.command()
@@ -200,6 +201,7 @@ def _more(count: int, what: str) -> None:
 
 def _print_report(found: Report) -> None:
     cells = [(str(kept), "sound" if not faults else "; ".join(faults)) for kept, faults in found.kept]
+    cells += [("rows", fault) for fault in found.rows]
     console().print(rows_table(("kept", "note"), cells))
     console().print(_advice(found))
 

@@ -33,6 +33,7 @@ from penstock.optimise.door import require_settings
 from penstock.optimise.fuse.contract import FuseOptions, find_method
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import RunSettings
+from penstock.run.operators.summed import SummedFile
 from penstock.run.transport.ports import PORT_MAX, Ports
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class JobOrder:
     reads: tuple[tuple[str, str], ...] = ()  # sources and a file of each, that every worker must see
     writes: tuple[tuple[str, str], ...] = ()  # sinks and the folder of each
     epochs: DriverEpochs | None = None  # where the job keeps its epochs, opened
-    spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: files with a DataFrame's rows
+    spooled: Mapping[str, tuple[SummedFile, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
     network: Network = field(default_factory=Network)
     silence_s: float = 10.0  # for how long a worker's process may say nothing
 

@@ -16,6 +16,7 @@ from penstock.deploy.line.messages import Fault, Hello
 from penstock.errors import JobCancelled, JobFailed, PenstockError
 from penstock.model.task_id import operator_of
 from penstock.run.engine.worker import Deployment
+from penstock.run.operators.summed import InputDamaged
 
 TASKS_SHOWN_MAX = 6
 # What Spark says when a Python worker's process, or its executor, has ended under it.
@@ -101,7 +102,9 @@ def _failed_in_spark(reports: Reports, said: str) -> PenstockError:
     return JobFailed(f"topology {reports.topology!r} failed in Spark: {reason(said)}")
 
 
-def _failed(reports: Reports, fault: Fault) -> JobFailed:
+def _failed(reports: Reports, fault: Fault) -> PenstockError:
+    if fault.damaged is not None:
+        return InputDamaged(*fault.damaged)
     operator = operator_of(fault.task) or None
     where = "" if operator else f"worker {fault.worker} (node {fault.node!r}) failed: "
     failed = JobFailed(

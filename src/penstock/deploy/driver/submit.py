@@ -28,6 +28,7 @@ from penstock.flow.pruning import needed_columns
 from penstock.flow.schema import quoted_name
 from penstock.run.contract import ERRORS
 from penstock.run.dataflow import Dataflow
+from penstock.run.operators.summed import SummedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,7 +157,7 @@ def _order(
     """What the job is told, with the paths that every worker must see."""
     folder, port = options.metrics_folder, options.prometheus_port
     sources = [(operator.name, operator.source.files) for operator in dataflow.operators]
-    written: Mapping[str, tuple[str, ...]] = {}
+    written: Mapping[str, tuple[SummedFile, ...]] = {}
     if epochs is not None:  # rows that Spark hands in cannot come again
         written = {} if epochs.is_over else spooled(dataflow, frames, epochs.store.inputs(), workers)
         frames = {}

@@ -98,6 +98,7 @@ class Fault:
     node: str = ""
     trace: str = ""
     lost: int | None = None  # the worker that vanished, where the kind is peer
+    damaged: tuple[str, str] | None = None  # a file of a source that is not as it was written, and what is wrong
 
 
 def encode(value: Mapping[str, object]) -> bytes:

@@ -21,10 +21,13 @@ from penstock.deploy.results.spool import ResultSpool
 from penstock.deploy.results.types import spark_schema
 from penstock.deploy.session.local import runs_here
 from penstock.deploy.session.private_folder import PrivateFolder
+from penstock.errors import CheckpointDamaged
 from penstock.run.dataflow import Dataflow
 from penstock.run.operators.sinks.positional import OPTIONS, fits_parquet, fitted, positional
 from penstock.run.operators.sinks.row_groups import RowGroups
+from penstock.run.operators.sinks.staged import PartName
 from penstock.run.operators.sinks.uris import hadoop_path
+from penstock.run.operators.summed import ADVICE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +121,7 @@ class Results:
     def _read_published(self, sink: str, published: CollectPublication) -> DataFrame:
         """The rows of committed epochs, which stay in the checkpoint folder."""
         schema = self._schemas[sink]
+        _require_whole(sink, published)
         if not published.is_parquet or published.size <= SMALL_BYTES:
             return frame_of(self._spark, published.table(schema))
         if all(len(paths) == 1 for paths in published.by_task().values()):
@@ -137,6 +141,15 @@ class Results:
                     joined.add(fitted(batch, joined.schema))
             joined.finish()
         return [folder.as_uri()]
+
+
+def _require_whole(sink: str, published: CollectPublication) -> None:
+    """CheckpointDamaged where a file is not as it was written: nothing else would notice, and no rows come again."""
+    folder = published.folder
+    for part in filter(None, (PartName.read(name, sink) for name in folder.names())):
+        if (fault := part.fault(folder)) is not None:
+            path = folder.named(str(part))
+            raise CheckpointDamaged(path, fault.removeprefix(f"{path} "), ADVICE)
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -45,6 +45,7 @@ from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS
 from penstock.run.operators.sources.spooled import SETTING_SPOOLED
+from penstock.run.operators.summed import InputDamaged, SummedFile
 from penstock.run.transport.host import boot_id, namespaces
 from penstock.run.transport.ports import NoPortLeft
 from penstock.run.transport.socket import listen
@@ -78,7 +79,7 @@ class WorkerCall:
     frames: tuple[str, ...] = ()  # the operators that read DataFrames; where there are several, rows are tagged
     results: ResultFolder = field(default_factory=lambda: ResultFolder("", {}))
     probes: tuple[Probe, ...] = ()  # files that the worker must see
-    spooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
+    spooled: Mapping[str, tuple[SummedFile, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
     network: Network = field(default_factory=Network)
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
@@ -216,7 +217,13 @@ def _fault(error: Exception, me: int, node: str) -> Fault:
     task = error.task if isinstance(error, TaskFault) else ""
     message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"
     kind = "task" if isinstance(error, TaskFault) else "worker"
-    return Fault(me, kind, _short(message), task, node, trace[-TRACE_CHARACTERS_MAX:])
+    return Fault(me, kind, _short(message), task, node, trace[-TRACE_CHARACTERS_MAX:], damaged=_damaged(error))
+
+
+def _damaged(error: Exception) -> tuple[str, str] | None:
+    """The file of a source that is not as it was written, and what is wrong with it."""
+    cause = error.__cause__ if isinstance(error, TaskFault) else None
+    return (cause.path, cause.fault) if isinstance(cause, InputDamaged) else None
 
 
 def _short(message: str) -> str:

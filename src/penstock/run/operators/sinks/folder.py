@@ -8,6 +8,7 @@ first kind only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ PUTS_WHOLE = ("s3", "gcs", "abfs", "py::")  # a file appears when it is closed; 
 STAGING = "_staging"  # below the folder of a sink: what no epoch has published yet; Spark passes over such names
 STREAM_BYTES = 1 << 20  # gathered before they are written
 REASON_MAX = 300  # characters of what a file system says
+WITHOUT_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
 
 
 class Folder:
@@ -35,7 +37,7 @@ class Folder:
             filesystem, given = _reached(given)
         self.filesystem, self.path = filesystem, given.rstrip("/") or given
         self.is_local = filesystem.type_name == "local"
-        self._puts_whole = filesystem.type_name.startswith(PUTS_WHOLE)
+        self.puts_whole = filesystem.type_name.startswith(PUTS_WHOLE)
 
     def __repr__(self) -> str:
         return f"Folder({self.given!r})"
@@ -101,14 +103,22 @@ class Folder:
                 _sync(os.path.dirname(path) or "/")
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen."""
-        hidden = name if self._puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
+        """Make a file that appears whole and lasts; FileExistsError where one is there, as far as that can be seen.
+
+        Where an object store was given all and answers with an error, the file may be there: it stays, because readers
+        may have seen it (`test_a_put_whose_answer_is_lost_is_not_taken_back`).
+        """
+        hidden = name if self.puts_whole else f".{name}.{uuid4().hex[:8]}.writing"
         if self.file(name) is not None:
             raise FileExistsError(self.named(name))
+        is_given = False
         try:
             with self.filesystem.open_output_stream(self.at(hidden)) as stream:
                 stream.write(data)
+                is_given = self.puts_whole
         except BaseException:
+            if is_given:
+                raise
             with contextlib.suppress(OSError, pa.ArrowException):  # closing has kept what there was room for
                 self.filesystem.delete_file(self.at(hidden))
             raise
@@ -185,7 +195,9 @@ def _appears(hidden: str, path: str) -> None:
     except FileExistsError:
         os.unlink(hidden)
         raise
-    except OSError:  # a file system without links
+    except OSError as error:
+        if error.errno not in WITHOUT_LINKS:
+            raise
         os.rename(hidden, path)
     else:
         os.unlink(hidden)

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from penstock.run.operators.summed import Summed
+
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 << 20
 
@@ -29,6 +31,7 @@ class RowGroups:
         self.path, self.schema, self._options = str(path), schema, options
         self._filesystem = filesystem or fs.LocalFileSystem()
         self._writer: Any = None
+        self._bytes: Summed | None = None  # the file, once there is one
         self._group: Any = None  # rows on their way to a row group, as Arrow bytes
         self._rows = 0
 
@@ -51,23 +54,35 @@ class RowGroups:
         """Write what is left and close the file; without rows it is a file with a schema."""
         if self._group is not None or self._writer is None:
             self._write_group()
-        self._writer.close()
-        self._writer = None
+        self._close()
+
+    @property
+    def sum(self) -> int:
+        """Of the file's bytes."""
+        return 0 if self._bytes is None else self._bytes.sum
 
     def abandon(self) -> None:
         """Close and remove the file."""
         if self._writer is not None:
             with contextlib.suppress(OSError, pa.ArrowException):
-                self._writer.close()
-            self._writer = None
+                self._close()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(self.path)
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        try:
+            writer.close()
+        finally:
+            if self._bytes is not None:
+                self._bytes.close()
 
     def _write_group(self) -> None:
         if self._writer is None:
             import pyarrow.parquet as pq
 
-            self._writer = pq.ParquetWriter(self.path, self.schema, filesystem=self._filesystem, **self._options)
+            self._bytes = Summed(self._filesystem.open_output_stream(self.path, compression=None))
+            self._writer = pq.ParquetWriter(self._bytes, self.schema, **self._options)
         if self._group is not None:
             self._stream.close()
             rows = pa.ipc.open_stream(self._group.getvalue()).read_all()

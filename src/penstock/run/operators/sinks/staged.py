@@ -2,7 +2,9 @@
 
 At a marker the file is handed over as it is, and the next row begins another. Encoding the last rows, closing and
 syncing take long, so they are done by `finish`, in the thread that keeps epochs, while the worker's loop goes on
-(`test_a_file_that_is_handed_over_is_finished_by_another_thread`).
+(`test_a_file_that_is_handed_over_is_finished_by_another_thread`). A finished file has the sum of its bytes in its name,
+which it keeps when it is shown: the manifest that names it goes with its epoch, and the file stays. Not on object
+stores, where renaming is copying, and which check what they keep themselves.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STORE,
 from penstock.run.engine.user_errors import SinkFailed
 from penstock.run.operators.sinks.folder import STREAM_BYTES, Folder
 from penstock.run.operators.sinks.row_groups import RowGroups
+from penstock.run.operators.summed import Summed, sum_of
 
 ARROW = "arrow"
 PARQUET = "parquet"
 NO_STORE = "0" * 16  # the token where nobody has told one; no publication shows such files
+_NUMBERS = r"([0-9a-f]{16})-(\d+)-(\d+)(?:-([0-9a-f]{8}))?"  # store, attempt, epoch, sum
 
 
 class PartName(NamedTuple):
-    """What a part's name tells: whose rows it has, and the epoch that they belong to."""
+    """What a part's name tells: whose rows it has, the epoch that they belong to, and the sum of its bytes."""
 
     task: int
     sink: str
@@ -32,22 +36,39 @@ class PartName(NamedTuple):
     attempt: int
     epoch: int
     kind: str
+    sum: str = ""  # none while it is written, and on object stores
 
     def __str__(self) -> str:
-        return f"part-{self.task:05d}-{self.sink}-{self.store}-{self.attempt}-{self.epoch:08d}.{self.kind}"
+        numbers = f"{self.store}-{self.attempt}-{self.epoch:08d}{self.sum and f'-{self.sum}'}"
+        return f"part-{self.task:05d}-{self.sink}-{numbers}.{self.kind}"
 
     @classmethod
-    def read(cls, name: str, sink: str) -> PartName | None:
-        """What a file's name tells; None where it is no part of this sink."""
-        found = re.fullmatch(rf"part-(\d+)-{re.escape(sink)}-([0-9a-f]{{16}})-(\d+)-(\d+)\.({PARQUET}|{ARROW})", name)
+    def read(cls, name: str, sink: str | None = None) -> PartName | None:
+        """What a file's name tells; None where it is no part of this sink, or of any."""
+        whose = ".+" if sink is None else re.escape(sink)
+        found = re.fullmatch(rf"part-(\d+)-({whose})-{_NUMBERS}\.({PARQUET}|{ARROW})", name)
         if found is None:
             return None
-        return cls(int(found[1]), sink, found[2], int(found[3]), int(found[4]), found[5])
+        return cls(int(found[1]), found[2], found[3], int(found[4]), int(found[5]), found[7], found[6] or "")
+
+    def fault(self, folder: Folder) -> str | None:
+        """What is wrong with the file of this name, all of which is read."""
+        if not self.sum:
+            return None
+        path = folder.named(str(self))
+        try:
+            with folder.filesystem.open_input_stream(folder.at(str(self)), compression=None) as file:
+                is_whole = f"{sum_of(file):08x}" == self.sum
+        except (OSError, pa.ArrowException) as error:
+            return f"{path} cannot be read: {error}"
+        return None if is_whole else f"{path} does not match its checksum"
 
 
 class _File(Protocol):
     """A file that grows by batches."""
 
+    @property
+    def sum(self) -> int: ...
     def add(self, batch: pa.RecordBatch) -> None: ...
     def finish(self) -> None: ...
     def abandon(self) -> None: ...
@@ -109,11 +130,21 @@ class Unfinished:
         if self._staged is None:
             try:
                 self._file.finish()
-                size = self._folder.lasting(str(self._part))
+                name = self._summed()
+                size = self._folder.lasting(name)
             except Exception as error:
                 raise SinkFailed(self._part.sink, error) from error
-            self._staged = Staged(self._part.sink, self._folder.named(str(self._part)), self._rows, size)
+            self._staged = Staged(self._part.sink, self._folder.named(name), self._rows, size)
         return self._staged
+
+    def _summed(self) -> str:
+        """The name that the file has now."""
+        name = str(self._part)
+        if self._folder.puts_whole:
+            return name
+        summed = str(self._part._replace(sum=f"{self._file.sum:08x}"))
+        self._folder.move(name, self._folder, summed)
+        return summed
 
 
 class ArrowRows:
@@ -121,8 +152,13 @@ class ArrowRows:
 
     def __init__(self, filesystem: Any, path: str, schema: pa.Schema) -> None:  # noqa: ANN401 # of pyarrow.fs
         self._filesystem, self._path = filesystem, path
-        self._stream = filesystem.open_output_stream(path, buffer_size=STREAM_BYTES)
+        self._stream = Summed(filesystem.open_output_stream(path, compression=None, buffer_size=STREAM_BYTES))
         self._writer = pa.ipc.new_stream(self._stream, schema)
+
+    @property
+    def sum(self) -> int:
+        """Of the file's bytes."""
+        return self._stream.sum
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows."""

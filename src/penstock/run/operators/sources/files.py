@@ -21,7 +21,7 @@ from penstock.errors import InvalidInput
 from penstock.run.contract import BEFORE_TIME_US, Outputs, Owns, Polled, TaskContext
 from penstock.run.operators.sources.files_in_time import Batches, Piece, in_time, parquet_pieces, text_piece
 from penstock.run.operators.sources.generated import PositionedSource
-from penstock.run.operators.sources.parquet_types import open_parquet, parquet_schema, rows_at_once
+from penstock.run.operators.sources.parquet_types import Given, open_parquet, parquet_schema, rows_at_once
 from penstock.run.operators.sources.splits import SPLITS, Splits
 
 FORMATS = ("parquet", "csv", "json")
@@ -110,8 +110,10 @@ def _is_moment(kind: pa.DataType) -> bool:
 class FilesSource(PositionedSource):
     """The files of one task, batch by batch."""
 
-    def __init__(self, files: Sequence[str], kind: str, schema: pa.Schema) -> None:
-        self.files = tuple(files)
+    def __init__(self, files: Sequence[Given], kind: str, schema: pa.Schema) -> None:
+        """Files with sums, which are Parquet, are checked as they are read."""
+        self._given = tuple(files)
+        self.files = tuple(file if isinstance(file, str) else file.path for file in files)
         self.kind = kind
         self.schema = schema
         self.time_column: str | None = None
@@ -148,7 +150,7 @@ class FilesSource(PositionedSource):
             return
         for file in [*self._splits.left]:
             with self._named(self.files[file]):
-                for batch in self._batches(self.files[file], self._splits.taken(file)):
+                for batch in self._batches(self._given[file], self._splits.taken(file)):
                     self._splits.take(file, batch.num_rows)
                     yield batch
             self._splits.finish(file)
@@ -168,8 +170,8 @@ class FilesSource(PositionedSource):
         rows_max, taken = self.context.rows_max, partial(self._splits.taken, file)
         with self._named(path):
             if self.kind == "parquet":
-                self._require_columns(path)
-                found = parquet_pieces(path, self.schema.names, column, rows_max, taken)
+                self._require_columns(self._given[file])
+                found = parquet_pieces(self._given[file], self.schema.names, column, rows_max, taken)
                 yield
             else:
                 whole = yield from text_piece(partial(self._blocks, path), column, rows_max, taken)
@@ -192,25 +194,25 @@ class FilesSource(PositionedSource):
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return _text_batches(path, self.kind, schema)[1]
 
-    def _require_columns(self, path: str) -> None:
-        import pyarrow.parquet as pq
-
-        names = pq.read_schema(path).names
+    def _require_columns(self, given: Given) -> None:
+        with open_parquet(given) as file:
+            names = file.schema_arrow.names
         if missing := [name for name in self.schema.names if name not in names]:
+            path = given if isinstance(given, str) else given.path
             msg = f"{path!r} has no column {missing[0]!r}; it has {', '.join(names)}"
             raise InvalidInput(msg)
 
-    def _batches(self, path: str, skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, given: Given, skip: int) -> Iterator[pa.RecordBatch]:
         """A file's rows behind the first so many."""
-        if self.kind == "parquet":
-            self._require_columns(path)
-            with open_parquet(path) as file:
+        if self.kind == "parquet" or not isinstance(given, str):
+            self._require_columns(given)
+            with open_parquet(given) as file:
                 groups, skip = behind(file, skip)
                 rows_max = rows_at_once(file, self.context.rows_max)
                 yield from behind_rows(file.iter_batches(rows_max, row_groups=groups, columns=self.schema.names), skip)
             return
         rows_max = self.context.rows_max
-        for batch in behind_rows(self._blocks(path), skip):
+        for batch in behind_rows(self._blocks(given), skip):
             for at in range(0, batch.num_rows, rows_max):
                 yield batch.slice(at, rows_max)
 

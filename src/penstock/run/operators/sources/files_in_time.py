@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.run.contract import END_OF_TIME_US
-from penstock.run.operators.sources.parquet_types import open_parquet, rows_at_once
+from penstock.run.operators.sources.parquet_types import Given, open_parquet, rows_at_once
 from penstock.run.operators.times import TIMESTAMP, Int64Array, column_times, time_us
 
 OPEN_PIECES_MAX = 64  # read side by side; more that overlap are waited for, and their windows with them
@@ -56,7 +56,7 @@ def in_time(pieces: Sequence[Piece]) -> Batches:
             yield batch, min(reading[0][0], waiting[-1].least_us if waiting else END_OF_TIME_US)
 
 
-def parquet_pieces(path: str, columns: Sequence[str], column: str, rows_max: int, taken: Taken) -> list[Piece]:
+def parquet_pieces(path: Given, columns: Sequence[str], column: str, rows_max: int, taken: Taken) -> list[Piece]:
     """A piece for each row group of a Parquet file that has rows left."""
     with open_parquet(path) as file:
         counts = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
@@ -90,7 +90,7 @@ def _least_in_footer(file: pa.parquet.ParquetFile, group: int, column: str) -> i
         return None
 
 
-def _read_group(path: str, group: int, columns: Sequence[str], column: str, rows_max: int, skip: int) -> Batches:
+def _read_group(path: Given, group: int, columns: Sequence[str], column: str, rows_max: int, skip: int) -> Batches:
     with open_parquet(path) as file:
         rests = _least_after(times_of(file.read_row_group(group, columns=[column]), column))
         at = 0

@@ -12,15 +12,18 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.run.contract import BATCH_BYTES_MAX
+from penstock.run.operators.summed import SummedFile, SummedReader
 
+Given = str | SummedFile  # a path, or one with checksums
 _MOMENT = pa.timestamp("us", tz="UTC")
 
 
-def open_parquet(path: str) -> Any:  # noqa: ANN401 - pyarrow.parquet is imported where files are read
-    """A `pyarrow.parquet.ParquetFile` that tells such times in microseconds."""
+def open_parquet(file: Given) -> Any:  # noqa: ANN401 - pyarrow.parquet is imported where files are read
+    """A `pyarrow.parquet.ParquetFile` that tells such times in microseconds; with sums it is checked as it is read."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    source = file if isinstance(file, str) else SummedReader(file)
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
 
 
 def parquet_schema(path: str) -> pa.Schema:

@@ -16,7 +16,7 @@ from penstock.run.contract import Outputs, Owns, Polled, SourceTask, TaskContext
 from penstock.run.operators.sources.files import FilesSource
 from penstock.run.operators.sources.generated import HandedSource, PositionedSource
 
-SETTING_SPOOLED = "spooled"  # operator name -> files with the rows of its DataFrame
+SETTING_SPOOLED = "spooled"  # operator name -> files with the rows of its DataFrame, as `SummedFile`
 
 
 class DataFrameSource(SourceTask):
