@@ -98,6 +98,7 @@ class Fault:
     node: str = ""
     trace: str = ""
     lost: int | None = None  # the worker that vanished, where the kind is peer
+    refused: str = ""  # why a task cannot go on from what was kept, in any attempt
 
 
 def encode(value: Mapping[str, object]) -> bytes:

@@ -13,6 +13,7 @@ epoch is handed over when the last slice is written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -24,15 +25,17 @@ from penstock.run.columns.unwritten import Sliced, State, in_bytes
 from penstock.run.contract import BEFORE_TIME_US, Staging
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.epochs import Epochs, Restored, TaskSnapshot
+from penstock.run.engine.faults import StateRefused, TaskFault
 from penstock.run.engine.routing import owner
 from penstock.run.engine.task_runner import TaskRunner
-from penstock.run.engine.worker_share import WorkerShare
+from penstock.run.engine.worker_share import WorkerShare, job_streams
 from penstock.run.machine.edge_times import TaskTimes
 from penstock.run.machine.machine import Machine
 
 ENGINE = "engine"  # the engine's own part of a task's state
 EPOCH_NEVER = 1 << 62
 NOTHING_TOLD = (BEFORE_TIME_US, False)
+OF_THE_STATE = (InvalidInput, ValueError, TypeError, KeyError)  # Arrow's are among them: what reading bytes may raise
 
 
 class _Continued(NamedTuple):
@@ -57,6 +60,7 @@ class Snapshots:
         self._left_over: dict[int, tuple[Staging, ...]] = {}  # files of finished tasks that are not handed over yet
         self._unwritten: deque[tuple[int, Sliced]] = deque()  # states of tasks that the loop is writing
         self._slice_at_us = 0  # not before then: batches have half of the time
+        self._streams = streams_digest(dataflow)
         self.writes = False  # whether there is anything to write
 
     # -- saving --------------------------------------------------------------------------------------------------------
@@ -120,6 +124,7 @@ class Snapshots:
             "marks": [[edges[e].number, mark_us] for e, mark_us in times.marks.items()],
             "idle_edges": [edges[e].number for e in times.idle],
             "out": [told_us, is_idle],
+            "streams": self._streams,
         }
         return json.dumps(known).encode()
 
@@ -129,7 +134,7 @@ class Snapshots:
         """Put every task back; tasks are open, and nothing has run yet."""
         tasks = range(len(self._share.tasks))
         found = {operator: self._epochs.restored(operator) for operator in {*map(operator_of, self._share.tasks)}}
-        known = [self._put_back(t, found[operator_of(self._share.tasks[t])]) for t in tasks]
+        known = [self._continued(t, found[operator_of(self._share.tasks[t])]) for t in tasks]
         for t, engine in enumerate(known):
             if engine is None:
                 continue
@@ -138,6 +143,16 @@ class Snapshots:
                 self._finished[t] = engine.state
             else:
                 self._runner.tell_again(t, *engine.out)
+
+    def _continued(self, t: int, restored: Restored | None) -> _Continued | None:
+        """As `_put_back`; what the state itself is at fault of says so, for it would be the same in another attempt."""
+        try:
+            return self._put_back(t, restored)
+        except (TaskFault, *OF_THE_STATE) as error:
+            cause = error.__cause__ if isinstance(error, TaskFault) else error
+            if not isinstance(cause, OF_THE_STATE):
+                raise
+            raise StateRefused(operator_of(self._share.tasks[t]), cause) from error
 
     def _put_back(self, t: int, restored: Restored | None) -> _Continued | None:
         """What is to be told of one task, once all are back; None: it begins."""
@@ -164,9 +179,13 @@ class Snapshots:
         return _Continued(False, {}, engine["out"])
 
     def _times(self, spec: OperatorSpec, engine: Mapping[str, Any]) -> TaskTimes:
-        """By edge, where those who send are as many as they were; else they say anew how far time has come."""
+        """By edge, where those who send are as many as they were; else they say anew how far time has come.
+
+        Edges are numbered by their place among all streams, so none is known again where one was added or taken out.
+        """
         own = self._share.local_number
-        are_same = all(self._is_as_before(read.operator) for read in spec.inputs)
+        are_same = engine.get("streams", self._streams) == self._streams  # not told by an earlier version
+        are_same = are_same and all(self._is_as_before(read.operator) for read in spec.inputs)
         marks = {own[number]: mark_us for number, mark_us in engine["marks"] if are_same and number in own}
         idle = [own[number] for number in engine["idle_edges"] if are_same and number in own]
         is_idle, told_idle = engine["idle"] if are_same else (False, False)
@@ -175,6 +194,12 @@ class Snapshots:
     def _is_as_before(self, operator: str) -> bool:
         restored = self._epochs.restored(operator)
         return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
+
+
+def streams_digest(dataflow: Dataflow) -> str:
+    """What tells the streams of one topology from those of another; their numbers follow from their order."""
+    streams = [(reader.name, port, read.operator, read.output) for reader, port, read in job_streams(dataflow)]
+    return hashlib.blake2b(repr(streams).encode(), digest_size=8).hexdigest()
 
 
 def _require_whole_keys(spec: OperatorSpec, states: Sequence[Mapping[str, bytes]]) -> None:
