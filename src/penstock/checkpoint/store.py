@@ -5,7 +5,7 @@
     parts/00000002/00000007-00003.part, ended-00003.part     worker 3 of attempt 2, at epoch 7 and at its end
     manifests/00000007.json         epoch 7 is committed: written last, and only once
     savepoints/NAME/manifest.json   an epoch that is kept until somebody removes the folder
-    staged/ results/ input/         for sinks, collected rows, spooled DataFrames
+    staged/ results/ input/         for sinks, collected rows, spooled DataFrames; committed.json shapes/: `record.py`
 
 On a local file system a claim and a commit exclude each other, so no attempt commits behind the back of a later one
 (`test_a_commit_waits_for_a_claim`). On object stores an attempt looks before it commits; two drivers in one moment are
@@ -28,6 +28,7 @@ from pyarrow import fs
 from penstock.checkpoint import manifests, parts
 from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.files import UNFINISHED, files_at, folder_beneath, is_lost, reason_of
+from penstock.checkpoint.record import Record
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
 
@@ -38,6 +39,7 @@ ATTEMPTS_KEPT = 16  # files of earlier claims
 CLAIMS_MAX = 100  # times that somebody else may be first
 READERS_MAX = 8  # threads that check parts
 CHUNK_BYTES = 1 << 20
+ADVICE = "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew"
 SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NUMBERED = re.compile(r"(\d{8,15})\.json")
 FOLDER = re.compile(r"\d{8,15}")
@@ -60,6 +62,7 @@ class Store:
             )
             raise StoreUnusable(msg) from None
         self.root = self._files.root
+        self.record = Record(self._files, self._using)
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
@@ -149,9 +152,15 @@ class Store:
             raise CheckpointDamaged(
                 self.root,
                 f"none of its {len(notes)} epochs is sound; {notes[0]}",
-                "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew",
+                ADVICE,
             )
+        self.require_none_lost()
         return None
+
+    def require_none_lost(self) -> None:
+        """CheckpointDamaged where epochs were committed and no manifest is left: sinks have shown their rows."""
+        if not self.numbers() and self.record.has_committed:
+            raise CheckpointDamaged(self._named("manifests"), "epochs were committed, and none is there", ADVICE)
 
     def epochs(self) -> list[Manifest]:
         """Committed epochs whose manifests can be read, the newest last."""
@@ -193,6 +202,7 @@ class Store:
                     msg = f"{self._named(path)} is there already; attempt {manifest.attempt} cannot commit it again"
                     raise StaleAttempt(msg) from None
                 self._files.replace(path, data)  # it was left out when this attempt began
+            self.record.note_committed()
 
     def keep(self, count: int) -> None:
         """Remove all epochs but the newest, and the parts that nothing names and nobody can name any more."""

@@ -20,6 +20,7 @@ from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Coordinator, Whole
 from penstock.checkpoint.publication import CollectPublication
 from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.fitting import Fitting
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError
@@ -78,11 +79,14 @@ class DriverEpochs:
         """Find where the job goes on, and make what sinks show that of the last committed epoch."""
         name = self._order.savepoint
         saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
+        fitting = Fitting(self._dataflow, self.store)
+        fitting.require(next(iter(self.store.epochs()[::-1]), None) if saved is None else saved)  # as above
         self.attempt = self.store.claim(self._dataflow.name)
         self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
-        if self.committed is not None:
-            require_restorable(self._dataflow, self.committed)
+        fitting.require(self.committed)
+        fitting.require_shown(self.committed, self._publications)
+        fitting.keep(self.attempt)
         if saved is not None:
             self.committed, note = self.store.rewind(saved)
             self.notes = (note,)
@@ -240,17 +244,6 @@ class DriverEpochs:
         with contextlib.suppress(OSError):  # what is not removed now is removed later
             self.store.keep(self._order.kept)
         return coordinator.committed(manifest.epoch, _now_us())
-
-
-def require_restorable(dataflow: Dataflow, manifest: Manifest) -> None:
-    """Refuse an epoch of which the topology lacks operators: their state would be lost without a word."""
-    known = {operator.name for operator in dataflow.operators}
-    if lacking := sorted(set(manifest.tasks) - known):
-        msg = (
-            f"epoch {manifest.epoch} holds the state of operator {lacking[0]!r}, which topology {dataflow.name!r} does "
-            "not have; give it back, or begin in another checkpoint folder"
-        )
-        raise InvalidInput(msg)
 
 
 def _now_us() -> int:
