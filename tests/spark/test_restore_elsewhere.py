@@ -173,15 +173,70 @@ def test_every_pair_of_source_and_sink_keeps_its_promise_when_a_worker_is_killed
     assert job.recoveries == 1
 
 
-def test_a_generator_whose_tasks_have_changed_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topology_that_does_not_fit_is_refused_before_any_worker_begins(spark: SparkSession, tmp_path: Path) -> None:
     gate, kept = tmp_path / "gate", tmp_path / "kept"
     source = source_of("generator", spark, tmp_path / "in")
     first = topology("generator", source, gate, 2)
     assert leave(first.start(spark, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.05), kept) > 0
     gate.touch()
-    said = "source 'numbers' is a generator that was read by 2 tasks and has 3 now; give it 2 again"
-    with pytest.raises(ps.PenstockError, match=said):
-        topology("generator", source, gate, 3).start(spark, checkpoint=kept).wait(PATIENCE_S)
+    attempts = sorted((kept / "attempts").iterdir())
+    with pytest.raises(ps.InvalidInput, match="source 'numbers' has tasks 3 now, and had tasks 2 when the checkpoint"):
+        topology("generator", source, gate, 3).start(spark, checkpoint=kept)
+    fewer = topology("generator", source, gate, 2)
+    fewer.remove("each")
+    with pytest.raises(ps.InvalidInput, match="operator 'each', of which a checkpoint is kept, is gone"):
+        fewer.start(spark, checkpoint=kept)
+    assert sorted((kept / "attempts").iterdir()) == attempts
+    again = topology("generator", source, gate, 2).start(spark, checkpoint=kept, checkpoint_interval_s=0.05)
+    assert answered(again) == answers()
+
+
+@pytest.mark.parametrize("first_has_it", [True, False])
+def test_an_operator_without_state_may_come_and_go(spark: SparkSession, tmp_path: Path, first_has_it: bool) -> None:
+    """Edges get other numbers by that: event time must not be put back where another edge was."""
+    gate, kept = tmp_path / "gate", tmp_path / "kept"
+
+    def made(*, has_it: bool) -> ps.Topology:
+        top = ps.Topology("comes and goes")
+        rows = top.source("numbers", io.generator(rows_of, SCHEMA), tasks=2).event_time("ts")
+        if has_it:
+            rows = rows.filter(lambda row: True, name="all of them", tasks=3)
+        keyed = rows.map_batches(Slowly(gate), SCHEMA, name="slowly", tasks=2).key_by("k")
+        keyed.aggregate(rows="count(*)", total="sum(n)", name="all", tasks=2).sink("counts", io.collect())
+        window = ps.tumbling("3 seconds")
+        keyed.aggregate(window=window, rows="count(*)", name="each", tasks=2).sink("windows", io.collect())
+        return top
+
+    options = {"workers": 2, "rows_max": 64, "checkpoint": kept, "checkpoint_interval_s": 0.05}
+    assert leave(made(has_it=first_has_it).start(spark, **options), kept) > 0
+    gate.touch()
+    again = made(has_it=not first_has_it).start(spark, **options)
+    assert answered(again) == answers()
+    assert dict(again.late_rows) == {}
+
+
+def test_rows_that_were_shown_and_are_gone_keep_a_job_from_going_on(spark: SparkSession, tmp_path: Path) -> None:
+    kept, out = tmp_path / "kept", tmp_path / "out"
+
+    def made() -> ps.Topology:
+        top = ps.Topology("shown")
+        top.source("ticks", io.rate(4000)).sink("out", io.parquet(out))
+        return top
+
+    job = made().start(spark, workers=1, checkpoint=kept, checkpoint_interval_s=0.05)
+    await_epoch(job, 4)
+    job.cancel()
+    gone = min(out.glob("part-*.parquet"))
+    gone.rename(tmp_path / gone.name)
+    with pytest.raises(ps.CheckpointDamaged, match=f"{gone.name} is damaged: sink 'out' has shown its rows, and it is"):
+        made().start(spark, workers=1, checkpoint=kept)
+    (tmp_path / gone.name).rename(gone)
+    again = made().start(spark, workers=1, checkpoint=kept)
+    assert gaps_of_one([row.value for row in again.stop().collect()]) == 0
+
+
+def gaps_of_one(values: list[int]) -> int:
+    return int(sorted(values) != list(range(len(values))))
 
 
 def test_an_endless_jobs_folder_has_whole_epochs_whenever_it_is_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import resource
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from penstock.checkpoint.contract import Manifest
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.shown_log import Layout, ShownLog
 from penstock.checkpoint.store import Store
-from penstock.errors import InternalError, InvalidInput, JobFailed
+from penstock.errors import CheckpointDamaged, InternalError, InvalidInput, JobFailed
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
 
@@ -437,3 +438,26 @@ def test_a_log_that_a_streaming_query_has_begun_stays_its_own(tmp_path: Path) ->
     publication.finish()
     assert seen(tmp_path) == whole(2, FOREIGN)
     assert "a streaming query has begun it" in publication.notes[0]
+
+
+def test_a_shown_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    publication = ParquetPublication(str(out), SINK, STORE)
+    publication.resume(None)
+    shown = [manifest_of(e, 1, staged(Folder(str(out / STAGING)), e, 1, STORE)) for e in (1, 2, 3)]
+    for epoch in shown:
+        publication.publish(epoch)
+    publication.require_shown(shown[:2])
+    first, second, *_ = sorted(path.name for path in out.glob("part-*"))
+    put_foreign(out)
+    (out / first).rename(tmp_path / first)
+    said = rf"{re.escape(str(out / first))} is damaged: sink 'out' has shown its rows, and it is gone; put back what is"
+    with pytest.raises(CheckpointDamaged, match=said):
+        publication.require_shown([])  # by the log
+    (out / second).rename(tmp_path / second)
+    with pytest.raises(CheckpointDamaged, match="it is gone, and 1 more of its files; "):
+        publication.require_shown(shown[:2])
+    shutil.rmtree(out / "_spark_metadata")
+    publication.require_shown([])  # as behind another job that has ended in this folder
+    with pytest.raises(CheckpointDamaged, match="it is gone"):
+        publication.require_shown(shown[:2])  # by the epochs that are kept

@@ -145,6 +145,7 @@ def content_of(store: Store, kept: Kept) -> Content:
 
 def verified(store: Store) -> Report:
     """Read everything that is kept."""
+    store.require_none_lost()  # there would be nothing to find a fault in
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
     sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
     return Report(found, sound[-1] if sound else None, [*_input_faults(store), *_row_faults(store)])

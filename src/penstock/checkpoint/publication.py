@@ -10,13 +10,13 @@ The driver publishes an epoch before it commits the next one, and resumes before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Publication
 from penstock.checkpoint.shown_log import ShownLog, file_of
-from penstock.errors import InternalError, JobFailed
+from penstock.errors import CheckpointDamaged, InternalError, JobFailed
 from penstock.run.operators.sinks.folder import STAGING, Folder, short_name
 from penstock.run.operators.sinks.staged import PARQUET, PartName
 
@@ -124,6 +124,25 @@ class ParquetPublication(_Moved):
         at = folder if isinstance(folder, Folder) else Folder(folder)
         super().__init__(at, at.inner(STAGING), sink, token)
         self._log = ShownLog(at)
+
+    def require_shown(self, before: Iterable[Manifest]) -> None:
+        """CheckpointDamaged where a file is gone that was shown, by the log or by these epochs; one look at the folder.
+
+        A log may be gone for a good reason: another job that wrote here has ended
+        (`test_a_shown_file_that_is_gone_is_named`).
+        """
+        shown = [file_of(entry) for entry in self._log.entries()] if self._log.is_there else []
+        parts = [(name, PartName.read(name, self._sink)) for name in shown]
+        own = [name for name, part in parts if part is not None and part.store == self._store]
+        own += [name for manifest in before for name in self._parts(manifest)]
+        there = set(self.folder.names())
+        if gone := sorted({name for name in own if name not in there}):
+            more = f", and {len(gone) - 1} more of its files" if len(gone) > 1 else ""
+            raise CheckpointDamaged(
+                self.folder.named(gone[0]),
+                f"sink {self._sink!r} has shown its rows, and it is gone{more}",
+                "put back what is gone, or begin anew in other folders",
+            )
 
     def finish(self) -> None:
         """Nothing waits any more; on a local disk the folder is as any writer of Parquet leaves it."""

@@ -5,7 +5,7 @@
     parts/00000002/00000007-00003.part, ended-00003.part     worker 3 of attempt 2, at epoch 7 and at its end
     manifests/00000007.json         epoch 7 is committed: written last, and only once
     savepoints/NAME/manifest.json   an epoch that is kept until somebody removes the folder
-    staged/ results/ input/         for sinks, collected rows, spooled DataFrames
+    staged/ results/ input/         for sinks, collected rows, spooled DataFrames; committed.json shapes/: `record.py`
 
 On a local file system a claim and a commit exclude each other, so no attempt commits behind the back of a later one
 (`test_a_commit_waits_for_a_claim`). On object stores an attempt looks before it commits; two drivers in one moment are
@@ -44,6 +44,7 @@ from penstock.checkpoint.names import (
     part_path,
     savepoint_path,
 )
+from penstock.checkpoint.record import Record
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.operators.sinks.uris import shown
@@ -54,6 +55,7 @@ ATTEMPTS_KEPT = 16  # files of earlier claims
 CLAIMS_MAX = 100  # times that somebody else may be first
 READERS_MAX = 8  # threads that check parts
 CHUNK_BYTES = 1 << 20
+ADVICE = "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew"
 
 
 class Store:
@@ -74,6 +76,7 @@ class Store:
             )
             raise StoreUnusable(msg) from None
         self.root, self.shown = self._files.root, shown(self._files.root)  # the second for texts: it shows no key
+        self.record = Record(self._files, self._using)
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
@@ -160,9 +163,15 @@ class Store:
             raise CheckpointDamaged(
                 self.shown,
                 f"none of its {len(notes)} epochs is sound; {notes[0]}",
-                "restore the folder from a backup, start from a savepoint, or give an empty folder to begin anew",
+                ADVICE,
             )
+        self.require_none_lost()
         return None
+
+    def require_none_lost(self) -> None:
+        """CheckpointDamaged where epochs were committed and no manifest is left: sinks have shown their rows."""
+        if not self.numbers() and self.record.has_committed:
+            raise CheckpointDamaged(self._named("manifests"), "epochs were committed, and none is there", ADVICE)
 
     def epochs(self) -> list[Manifest]:
         """Committed epochs whose manifests can be read, the newest last."""
@@ -204,6 +213,7 @@ class Store:
                     msg = f"{self._named(path)} is there already; attempt {manifest.attempt} cannot commit it again"
                     raise StaleAttempt(msg) from None
                 self._files.replace(path, data)  # an earlier attempt's, which came behind the beginning of this one
+            self.record.note_committed()
 
     def keep(self, count: int) -> None:
         """Remove all epochs but the newest, and the parts that nothing names and nobody can name any more."""

@@ -92,6 +92,12 @@ class JoinPlan:
         return self.over(*inputs)
 
 
+def ranking_words(count: int, by: str, ascending: bool, window_column: str | None = None) -> dict[str, str]:
+    """Which rows are the best ones, for whoever compares."""
+    each = "" if window_column is None else f", of each {window_column!r}"
+    return {"ranking": f"the {'least' if ascending else 'greatest'} {count} by {by!r}{each}"}
+
+
 def without_bounds(schema: pa.Schema, who: str) -> pa.Schema:
     """The schema, which must leave the names of the window's bounds free."""
     for name in (WINDOW_START, WINDOW_END):

@@ -137,7 +137,8 @@ def generator(
     """
     require_callable(function, "generator source")
     arrow = parse_schema(schema)
-    return Source("generator", partial(GeneratorSource, function, arrow), arrow, tasks, bounded)
+    build = partial(GeneratorSource, function, arrow)
+    return Source("generator", build, arrow, tasks, bounded, facts=SourceFacts(by_task=True))
 
 
 def files(
@@ -175,7 +176,10 @@ def rate(rows_per_second: float, *, rows: int | None = None, start: datetime | N
         raise InvalidInput(msg)
     arrow = parse_schema(RATE_SCHEMA)
     start_us = None if start is None else time_us(start)
-    return Source("rate", partial(RateSource, rows_per_second, rows, start_us, arrow), arrow, tasks, rows is not None)
+    build = partial(RateSource, rows_per_second, rows, start_us, arrow)
+    schedule = f"{rows_per_second:g} rows a second" + ("" if rows is None else f", {rows} in all")
+    facts = SourceFacts(schedule=schedule + ("" if start is None else f", from {start}"))
+    return Source("rate", build, arrow, tasks, rows is not None, facts=facts)
 
 
 def collect() -> Sink:

@@ -18,13 +18,14 @@ from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.aggregates import aggregate_fold, columns_read
 from penstock.flow.checks import choose_emit, require_callable, require_choice, usage
 from penstock.flow.columns import Passes
-from penstock.flow.folds import FoldPlan, JoinPlan, MakeFold
+from penstock.flow.folds import FoldPlan, JoinPlan, MakeFold, ranking_words
 from penstock.flow.schema import parse_schema, to_ddl
 from penstock.flow.stream import DataStream, Emit, require_rankable
 from penstock.flow.unknown import is_field_or_private, no_operator, public_names
+from penstock.flow.windows import window_words
 from penstock.model.kinds import require_kind
 from penstock.run.contract import LATE, MAIN, Build
-from penstock.run.dataflow import ColumnUse, Grouping, Input
+from penstock.run.dataflow import ColumnUse, Grouping, Input, StateFacts
 from penstock.run.operators.keyed.join import HOW, Side
 from penstock.run.operators.keyed.top import TopWindows
 from penstock.run.operators.keyed.top_per_key import KeyedRanking, TopFold
@@ -126,7 +127,7 @@ class KeyedStream:
         """One row per key: `function(so_far, row)` gives a row of the same schema with the same keys."""
         require_callable(function, f"reduce of {self.stream.operator!r}", "a function of two rows")
         fold = partial(_reduce_fold, self.keys, function)
-        made = self._folded("reduce", fold, None, window, emit, on_late, name, tasks)
+        made = self._folded("reduce", fold, None, {}, window, emit, on_late, name, tasks)
         return made.declared(load, memory_mb)
 
     def top(
@@ -173,18 +174,21 @@ class KeyedStream:
         require_rankable(self.stream.schema, count, by, who)
         fold = partial(TopFold, keys=self.keys, count=count, by=by, descending=not ascending)
         if self.stream.windowed and window is None:
-            return self._top_of_windows(fold(self.stream.schema).ranking, name, tasks).declared(load, memory_mb)
+            ranked = ranking_words(count, by, ascending, self.stream.time_column)
+            return self._top_of_windows(fold(self.stream.schema).ranking, ranked, name, tasks).declared(load, memory_mb)
         if window is None and not self.stream.bounded:
             msg = f"{who} never ends, because its source does not; give window=ps.tumbling(size)"
             raise InvalidInput(msg)
-        made = self._folded("top_per_key", fold, None, window, None, SIDE, name, tasks, keep_keys=False)
+        ranked = ranking_words(count, by, ascending)
+        made = self._folded("top_per_key", fold, None, ranked, window, None, SIDE, name, tasks, keep_keys=False)
         return made.declared(load, memory_mb)
 
-    def _top_of_windows(self, ranking: KeyedRanking, name: str | None, tasks: int) -> DataStream:
+    def _top_of_windows(self, ranking: KeyedRanking, words: dict[str, str], name: str | None, tasks: int) -> DataStream:
         """Of rows that are results of windows: a ranking for each window."""
         stream = self.stream
         build = partial(TopWindows, replace(ranking, window_column=stream.time_column))
-        made = self._then("top_per_key", build, {MAIN: stream.schema, LATE: stream.schema}, name, tasks)
+        state = StateFacts((self.keys,), others=words)
+        made = self._then("top_per_key", build, {MAIN: stream.schema, LATE: stream.schema}, name, tasks, state)
         return replace(made, time_column=stream.time_column, windowed=True)
 
     def process(
@@ -223,7 +227,9 @@ class KeyedStream:
         time = self._stateful_time(who, on_late, ordered)
         late = {LATE: self.stream.schema} if time is not None and time.on_late == "side" else {}
         build = partial(Process, operator, self.keys, schema, time)
-        made = self._then("process", build, {MAIN: schema, **late}, name, tasks)
+        order = f"by column {time.column!r}" if time is not None and time.ordered else "as rows come"
+        state = StateFacts((self.keys,), None if time is not None and time.ordered else (), {"order": order})
+        made = self._then("process", build, {MAIN: schema, **late}, name, tasks, state)
         # A user's operator may emit rows of any time at any moment, so the input's event time does not carry over.
         return replace(made.declared(load, memory_mb), time_column=None, windowed=False)
 
@@ -260,7 +266,9 @@ class KeyedStream:
         plan = JoinPlan(left, right, window, how, who, on_late)
         build, outputs = plan.over(left.schema, right.schema)
         also = [(other.stream, replace(other.stream, grouping=None).read(other._grouping()))]
-        made = self._then("join", build, outputs, name, tasks, also, plan)
+        words = {**window_words(window, left.time_column), "time of the right side": repr(right.time_column)}
+        state = StateFacts((self.keys, other.keys), others=words)
+        made = self._then("join", build, outputs, name, tasks, state, also, plan)
         return replace(made.declared(load, memory_mb), time_column=WINDOW_START, windowed=True)
 
     def event_column(self, who: str) -> str:
@@ -303,13 +311,15 @@ class KeyedStream:
             raise InvalidInput(msg)
         fold = partial(aggregate_fold, keys=self.keys, columns=columns)
         reads = columns_read(self.stream.schema, self.keys, columns)
-        return self._folded(kind, fold, reads, window, emit, on_late, name, tasks)
+        texts = ", ".join(f"{column}={' '.join(text.split())}" for column, text in columns.items())
+        return self._folded(kind, fold, reads, {"aggregates": texts}, window, emit, on_late, name, tasks)
 
     def _folded(
         self,
         kind: str,
         fold: MakeFold,
         reads: tuple[str, ...] | None,
+        words: dict[str, str],
         window: Window | None,
         emit: Emit | None,
         on_late: str,
@@ -331,7 +341,10 @@ class KeyedStream:
             plan = FoldPlan(fold, who, window=window, time_column=column, on_late=on_late)
         own = None if reads is None else (*reads, *([] if plan.time_column is None else [plan.time_column]))
         use = None if own is None else Passes(own, (LATE,), plan)
-        made = self._then(kind, *plan(self.stream.schema), name, tasks, columns=use)
+        by_clock = window is not None and plan.time_column is None  # rows wait for their window
+        facts = {**words, **window_words(window, plan.time_column)}
+        state = StateFacts((self.keys,), None if own is None or by_clock else own, facts)
+        made = self._then(kind, *plan(self.stream.schema), name, tasks, state, columns=use)
         keys = self.keys if keep_keys else ()
         if window is None:
             return replace(made, keys=keys, time_column=None)
@@ -355,6 +368,7 @@ class KeyedStream:
         outputs: dict[str, pa.Schema],
         name: str | None,
         tasks: int,
+        state: StateFacts,
         also: Sequence[tuple[DataStream, Input]] = (),
         columns: ColumnUse | None = None,
     ) -> DataStream:
@@ -364,7 +378,7 @@ class KeyedStream:
             outputs,
             name=name,
             tasks=tasks,
-            stateful=True,
+            state=state,
             grouping=self._grouping(),
             also=also,
             columns=columns,

@@ -27,7 +27,7 @@ from penstock.flow.io import Sink
 from penstock.flow.stream import DataStream
 from penstock.flow.unknown import KEYED
 from penstock.run.contract import MAIN, Build
-from penstock.run.dataflow import FORWARD, ColumnUse, Grouping, Input, RegionPart
+from penstock.run.dataflow import FORWARD, ColumnUse, Grouping, Input, RegionPart, StateFacts
 from penstock.run.operators.times import Duration
 from penstock.run.region.blocking_rate import Charged
 from penstock.run.region.contract import REPLICAS_MAX, Policy, checked_weights
@@ -82,13 +82,13 @@ class RegionStream(DataStream):
         name: str | None,
         tasks: int,
         keys: tuple[str, ...] = (),
-        stateful: bool = False,
+        state: StateFacts | None = None,
         grouping: Grouping | None = None,
         also: Sequence[tuple[DataStream, Input]] = (),
         columns: ColumnUse | None = None,
     ) -> RegionStream:
         """An operator that every replica has."""
-        if stateful or also:
+        if state is not None or also:
             self._refuse(kind, "only operators that look at one row or batch at a time can be replicated")
         if tasks not in {1, self.replicas}:
             why = f"all operators there have {self.replicas} tasks, one for each replica"

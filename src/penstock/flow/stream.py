@@ -17,13 +17,14 @@ import pyarrow as pa
 from penstock.errors import InvalidInput, NoSuchOperator
 from penstock.flow.checks import choose_emit, require_count, usage
 from penstock.flow.columns import Renames, Unites
+from penstock.flow.folds import ranking_words
 from penstock.flow.io import Sink
 from penstock.flow.schema import require_columns, to_ddl
 from penstock.flow.transforms import Transforms
 from penstock.flow.unknown import KEYED, is_field_or_private, no_operator, public_names, without_keys
 from penstock.model.kinds import require_kind
 from penstock.run.contract import ERRORS, LATE, LATE_RIGHT, MAIN, Build
-from penstock.run.dataflow import AttachedSink, ColumnUse, Grouping, Input
+from penstock.run.dataflow import AttachedSink, ColumnUse, Grouping, Input, StateFacts
 from penstock.run.operators.keyed.top import Ranking, TopAll, TopWindows
 from penstock.run.operators.late import SIDE
 from penstock.run.operators.rename import Rename
@@ -293,7 +294,8 @@ class DataStream(Transforms):
         # Tasks that each rank a share must see all rows of a key; without keys any share will do.
         grouping = Grouping("fields", self.keys) if self.keys else Grouping("shuffle")
         default = Grouping("global") if tasks == 1 else grouping
-        made = self.then("top", build, outputs, name=name, tasks=tasks, keys=self.keys, stateful=True, grouping=default)
+        state = StateFacts((self.keys,), others=ranking_words(count, by, ascending, window_column))
+        made = self.then("top", build, outputs, name=name, tasks=tasks, keys=self.keys, state=state, grouping=default)
         return made.declared(load, memory_mb)
 
     # -- ends and side outputs ---------------------------------------------------------------------------------------
@@ -390,7 +392,7 @@ class DataStream(Transforms):
         name: str | None,
         tasks: int,
         keys: tuple[str, ...] = (),
-        stateful: bool = False,
+        state: StateFacts | None = None,
         grouping: Grouping | None = None,
         also: Sequence[tuple[DataStream, Input]] = (),
         columns: ColumnUse | None = None,
@@ -398,7 +400,7 @@ class DataStream(Transforms):
         """The main output of a new operator that reads this stream, and others also."""
         inputs = [self.read(grouping), *(given for _, given in also)]
         spec = self.topology.add(
-            kind, build, name=name, tasks=tasks, inputs=inputs, outputs=outputs, stateful=stateful, columns=columns
+            kind, build, name=name, tasks=tasks, inputs=inputs, outputs=outputs, state=state, columns=columns
         )
         bounded = self.bounded and all(stream.bounded for stream, _ in also)
         time_column = self._kept_time(outputs[MAIN])

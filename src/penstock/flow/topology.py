@@ -42,6 +42,7 @@ from penstock.run.dataflow import (
     OperatorSpec,
     RegionPart,
     Role,
+    StateFacts,
     TimeSpec,
 )
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, SinkFacts, SourceFacts
@@ -242,7 +243,7 @@ class Topology:
         inputs: Sequence[Input] = (),
         outputs: Mapping[str, pa.Schema] | None = None,
         role: Role = "operator",
-        stateful: bool = False,
+        state: StateFacts | None = None,
         bounded: bool = True,
         one_per_worker: bool = False,
         idle_us: int | None = None,
@@ -267,7 +268,7 @@ class Topology:
             tuple(inputs),
             dict(outputs or {}),
             role,
-            stateful,
+            state,
             bounded,
             one_per_worker,
             idle_us=idle_us,

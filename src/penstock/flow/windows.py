@@ -8,6 +8,7 @@ by the clock. Input that ends is refused: a window over last year's rows cannot 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Literal
 
 from penstock.errors import InvalidInput
@@ -41,3 +42,12 @@ def sliding(size: Duration, slide: Duration, *, time: WindowTime | None = None) 
         )
         raise InvalidInput(msg)
     return window
+
+
+def window_words(window: Window | None, time_column: str | None) -> dict[str, str]:
+    """A window, for whoever compares."""
+    if window is None:
+        return {}
+    size, slide = (timedelta(microseconds=us) for us in (window.size_us, window.slide_us))
+    clock = "the worker's clock" if time_column is None else f"column {time_column!r}"
+    return {"window": f"{size} long, every {slide}, by {clock}"}

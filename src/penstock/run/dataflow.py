@@ -74,6 +74,15 @@ class TimeSpec:
     behind_input: bool = False  # a task with state: nor is it ahead of the event time of its input
 
 
+@dataclass(frozen=True, slots=True)
+class StateFacts:
+    """What the state of an operator depends on; `checkpoint/shape.py` compares it with that of a checkpoint."""
+
+    keys: tuple[tuple[str, ...], ...]  # by input: the columns that tell whose state it is
+    reads: tuple[str, ...] | None = None  # columns from which the state is made; None: it keeps rows as they come in
+    others: Mapping[str, str] = field(default_factory=dict)  # by name, in words: a window, aggregates, a ranking
+
+
 class ColumnUse(Protocol):
     """Which columns an operator reads, and how it is built over inputs that have no others."""
 
@@ -95,7 +104,7 @@ class OperatorSpec:
     inputs: tuple[Input, ...] = ()
     outputs: Mapping[str, pa.Schema] = field(default_factory=dict)  # by output name; sinks have none
     role: Role = "operator"
-    stateful: bool = False
+    state: StateFacts | None = None  # None: it has none
     bounded: bool = True  # sources: whether it ends by itself
     one_per_worker: bool = False  # DataFrame sources: Spark hands one partition to every worker
     load: float = 1.0  # of each task, in cores: declared, until a profile has measured it
@@ -107,6 +116,11 @@ class OperatorSpec:
     source: SourceFacts = READS_NO_FILES  # sources: what it reads
     sink: SinkFacts = KEEPS_NOTHING  # sinks with tasks of their own: where the rows go
     sinks: tuple[AttachedSink, ...] = ()  # part of what `build` makes; listed for the code that looks for results
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it knows more than what it reads at the moment."""
+        return self.state is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class SourceFacts:
     """What a source reads."""
 
     files: tuple[str, ...] = ()  # every file, in order, as the driver names it
+    by_task: bool = False  # how many tasks there are decides which rows each has
+    schedule: str = ""  # of rows that come by the clock, in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Coordinator, Whole
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.fitting import Fitting
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError, StoreUnusable
@@ -79,12 +80,15 @@ class DriverEpochs:
         saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
         if saved is not None:
             self.store.require_on_line(saved)
+        fitting = Fitting(self._dataflow, self.store)
+        fitting.require(next(iter(self.store.epochs()[::-1]), None) if saved is None else saved)  # as above
         self.attempt = self.store.claim(self._dataflow.name)
         self._publications = publications(self._dataflow, self.store)
         self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
-        if self.committed is not None:
-            require_restorable(self._dataflow, self.committed)
+        fitting.require(self.committed)
+        fitting.require_shown(self.committed, self._publications)
+        fitting.keep(self.attempt)
         if saved is not None:
             self.committed, note = self.store.rewind(self.attempt, saved)
             self.notes = (note,)
@@ -258,17 +262,6 @@ class DriverEpochs:
                 log.warning("old epochs stay: %s", error)
 
     _is_untidy = False  # whether that was told
-
-
-def require_restorable(dataflow: Dataflow, manifest: Manifest) -> None:
-    """Refuse an epoch of which the topology lacks operators: their state would be lost without a word."""
-    known = {operator.name for operator in dataflow.operators}
-    if lacking := sorted(set(manifest.tasks) - known):
-        msg = (
-            f"epoch {manifest.epoch} holds the state of operator {lacking[0]!r}, which topology {dataflow.name!r} does "
-            "not have; give it back, or begin in another checkpoint folder"
-        )
-        raise InvalidInput(msg)
 
 
 def _now_us() -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.deploy.driver.spark_words import brief, reason
 from penstock.deploy.line.messages import Fault, Hello
-from penstock.errors import JobCancelled, JobFailed, PenstockError
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError
 from penstock.model.task_id import operator_of
 from penstock.run.engine.worker import Deployment
 from penstock.run.operators.summed import InputDamaged
@@ -48,6 +48,7 @@ class Reports:
 def judge(reports: Reports) -> PenstockError | None:
     """The job's one error, or None when it finished."""
     first = next((fault for kind in ("task", "worker") for fault in reports.faults if fault.kind == kind), None)
+    refused = next((fault.refused for fault in reports.faults if fault.refused), None)
     if reports.cancel_asked:
         # Workers that are cancelled in the middle of something may complain, which says nothing about the job.
         told = "" if first is None else f"; worker {first.worker} said meanwhile: {brief(first.message)}"
@@ -56,6 +57,8 @@ def judge(reports: Reports) -> PenstockError | None:
         return JobFailed(f"topology {reports.topology!r}: {reports.given_up}")
     if reports.jvm_ended is not None:
         return JobFailed(f"topology {reports.topology!r}: {reports.jvm_ended}, and its workers with it")
+    if refused is not None:
+        return InvalidInput(f"topology {reports.topology!r}: {refused}")
     if first is not None:
         return _failed(reports, first)
     if reports.spark_error is not None:

@@ -99,6 +99,7 @@ class Fault:
     trace: str = ""
     lost: int | None = None  # the worker that vanished, where the kind is peer
     damaged: tuple[str, str] | None = None  # a file of a source that is not as it was written, and what is wrong
+    refused: str = ""  # why a task cannot go on from what was kept, in any attempt
 
 
 def encode(value: Mapping[str, object]) -> bytes:

@@ -41,6 +41,7 @@ from penstock.errors import InternalError
 from penstock.run.build import own_build
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE, Interrupted
 from penstock.run.dataflow import Dataflow, sized
+from penstock.run.engine.faults import StateRefused
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS
@@ -217,7 +218,9 @@ def _fault(error: Exception, me: int, node: str) -> Fault:
     task = error.task if isinstance(error, TaskFault) else ""
     message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"
     kind = "task" if isinstance(error, TaskFault) else "worker"
-    return Fault(me, kind, _short(message), task, node, trace[-TRACE_CHARACTERS_MAX:], damaged=_damaged(error))
+    refused = _short(str(error)) if isinstance(error, StateRefused) else ""
+    told = trace[-TRACE_CHARACTERS_MAX:]
+    return Fault(me, kind, _short(message), task, node, told, damaged=_damaged(error), refused=refused)
 
 
 def _damaged(error: Exception) -> tuple[str, str] | None:

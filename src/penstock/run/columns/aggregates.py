@@ -147,13 +147,18 @@ def read_state(state: bytes, schema: pa.Schema, aggregates: Sequence[Aggregate])
         raise InvalidInput(msg) from error
     expected = [[a.op, a.column, a.name] for a in aggregates]
     if version != STATE_VERSION or specification != expected or not batch.schema.equals(schema):
-        msg = (
-            f"keyed aggregate state is version {version} of {specification} with columns {batch.schema.names}; "
-            f"expected version {STATE_VERSION} of {expected} with columns {schema.names}"
-        )
+        then, now = _told(version, specification, batch.schema), _told(STATE_VERSION, expected, schema)
+        msg = f"it is of other aggregates: {then}; here are {now}"
         raise InvalidInput(msg)
     batches = batch.to_batches()
     return batches[0] if batches else empty_batch(schema)
+
+
+def _told(version: int, specification: Sequence[Sequence[str | None]], schema: pa.Schema) -> str:
+    """The aggregates of a state, for people."""
+    aggregates = [f"{name}={op}({'*' if column is None else column})" for op, column, name in specification]
+    columns = [f"{field.name} {field.type}" for field in schema]
+    return f"{', '.join(aggregates)} as {', '.join(columns)} (version {version})"
 
 
 def merged_states(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model.task_id import TaskId
 from penstock.run.engine.user_errors import user_fault
 
@@ -18,6 +18,19 @@ class TaskFault(PenstockError):
         super().__init__(
             f"operator {name.operator!r} (task {name.number}, worker {worker}, node {node!r}) failed: {fault}"
         )
+
+
+class StateRefused(InvalidInput):
+    """A task cannot go on from the state that was kept: no other attempt can do better."""
+
+    def __init__(self, operator: str, error: BaseException) -> None:
+        why = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+        if repr(operator) not in why:  # else it tells all of it
+            why = (
+                f"operator {operator!r} cannot go on from the state that was kept of it: {why}; make the operator as "
+                "it was, or begin in another checkpoint folder"
+            )
+        super().__init__(why)
 
 
 class Cancelled(PenstockError):

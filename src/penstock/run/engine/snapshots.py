@@ -24,6 +24,7 @@ from penstock.run.columns.unwritten import Sliced, State, in_bytes
 from penstock.run.contract import BEFORE_TIME_US, Staging
 from penstock.run.dataflow import Dataflow, OperatorSpec
 from penstock.run.engine.epochs import Epochs, Restored, TaskSnapshot
+from penstock.run.engine.faults import StateRefused, TaskFault
 from penstock.run.engine.routing import owner
 from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.engine.worker_share import WorkerShare
@@ -33,6 +34,7 @@ from penstock.run.machine.machine import Machine
 ENGINE = "engine"  # the engine's own part of a task's state
 EPOCH_NEVER = 1 << 62
 NOTHING_TOLD = (BEFORE_TIME_US, False)
+OF_THE_STATE = (InvalidInput, ValueError, TypeError, KeyError)  # Arrow's are among them: what reading bytes may raise
 Input: TypeAlias = tuple[int, str]  # port, sending task: what an edge into a task is called in a checkpoint
 
 
@@ -130,7 +132,7 @@ class Snapshots:
         """Put every task back; tasks are open, and nothing has run yet."""
         found = {operator: self._epochs.restored(operator) for operator in {*map(operator_of, self._share.tasks)}}
         inputs = self._inputs()
-        known = [self._put_back(t, found[operator_of(task)], inputs[t]) for t, task in enumerate(self._share.tasks)]
+        known = [self._continued(t, found[operator_of(task)], inputs[t]) for t, task in enumerate(self._share.tasks)]
         self._epochs.begin()
         for t, engine in enumerate(known):
             if engine is None:
@@ -148,6 +150,16 @@ class Snapshots:
             if layout.target is not None:
                 found[layout.target][self._share.edges[e].port, self._share.edges[e].source] = e
         return found
+
+    def _continued(self, t: int, restored: Restored | None, inputs: Mapping[Input, int]) -> _Continued | None:
+        """As `_put_back`; what the state itself is at fault of says so, for it would be the same in another attempt."""
+        try:
+            return self._put_back(t, restored, inputs)
+        except (TaskFault, *OF_THE_STATE) as error:
+            cause = error.__cause__ if isinstance(error, TaskFault) else error
+            if not isinstance(cause, OF_THE_STATE):
+                raise
+            raise StateRefused(operator_of(self._share.tasks[t]), cause) from error
 
     def _put_back(self, t: int, restored: Restored | None, inputs: Mapping[Input, int]) -> _Continued | None:
         """What is to be told of one task, once all are back; None: it begins."""

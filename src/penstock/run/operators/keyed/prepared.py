@@ -137,7 +137,11 @@ class PreparedAggregate:
     def _parts(self, state: bytes) -> list[bytes]:
         """What `Several` put together."""
         head, _, rest = state.partition(b"\n")
-        sizes = json.loads(head)
+        try:
+            sizes = [int(size) for size in json.loads(head)]
+        except (ValueError, TypeError) as error:  # that of an aggregate without arguments to compute
+            msg = f"aggregate state of {len(state)} bytes does not begin with the sizes of its parts"
+            raise InvalidInput(msg) from error
         if len(sizes) != 1 + len(self.seen) or sum(sizes) != len(rest):
             msg = f"aggregate state has parts of {sizes} bytes and {len(rest)} in all; it is another aggregate's"
             raise InvalidInput(msg)

@@ -1,0 +1,83 @@
+"""Whether a topology can go on from a checkpoint, asked before any worker begins; `checkpoint/shape.py` decides."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+
+from penstock.checkpoint.contract import Manifest
+from penstock.checkpoint.publication import CollectPublication, ParquetPublication
+from penstock.checkpoint.shape import Shape, misfit, shape_of
+from penstock.checkpoint.store import Store
+from penstock.errors import InvalidInput
+from penstock.model.task_id import operator_of
+from penstock.run.dataflow import Dataflow
+
+GONE = -1  # in place of the size of a file that is not there any more
+
+
+class Fitting:
+    """What one topology is like, and whether it fits what a store has."""
+
+    def __init__(self, dataflow: Dataflow, store: Store) -> None:
+        self._dataflow, self._store = dataflow, store
+        self._shape: Shape | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """The topology's own, with the sizes that its files have now."""
+        if self._shape is None:
+            self._shape = shape_of(self._dataflow, _size)
+        return self._shape
+
+    def require(self, manifest: Manifest | None) -> None:
+        """InvalidInput where the topology cannot go on from this epoch."""
+        if manifest is None or manifest.topology != self._dataflow.name:  # claiming the store refuses the latter
+            return
+        was = self._store.record.shape_of(manifest)
+        if was is None:
+            require_restorable(self._dataflow, manifest)
+        elif (fault := misfit(was, self.shape, ended(manifest))) is not None:
+            msg = f"topology {self._dataflow.name!r} cannot go on from epoch {manifest.epoch}: {fault}"
+            raise InvalidInput(msg)
+
+    def require_shown(
+        self, manifest: Manifest | None, publications: Mapping[str, CollectPublication | ParquetPublication]
+    ) -> None:
+        """CheckpointDamaged where files are gone that sinks have shown; of a job that is over they are its user's."""
+        if manifest is None or manifest.is_last:
+            return
+        was = self._store.record.shape_of(manifest)
+        before = [known for known in self._store.epochs() if known.epoch < manifest.epoch]
+        for name, publication in publications.items():
+            if isinstance(publication, ParquetPublication) and was is not None and name in was["sinks"]:
+                publication.require_shown(before)
+
+    def keep(self, attempt: int) -> None:
+        """From this attempt on the job has this topology."""
+        self._store.record.keep_shape(attempt, self.shape)
+
+
+def ended(manifest: Manifest) -> set[str]:
+    """The operators of which every task had finished."""
+    finished = Counter(operator_of(task) for part in manifest.parts for task in part.finished)
+    return {operator for operator, tasks in manifest.tasks.items() if finished[operator] == tasks}
+
+
+def require_restorable(dataflow: Dataflow, manifest: Manifest) -> None:
+    """Refuse an epoch of an earlier version, which has kept no shape, where the topology lacks operators of it."""
+    known = {operator.name for operator in dataflow.operators}
+    if lacking := sorted(set(manifest.tasks) - known):
+        msg = (
+            f"epoch {manifest.epoch} holds the state of operator {lacking[0]!r}, which topology {dataflow.name!r} does "
+            "not have; give it back, or begin in another checkpoint folder"
+        )
+        raise InvalidInput(msg)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return GONE
