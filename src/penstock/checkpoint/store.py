@@ -28,6 +28,7 @@ from pyarrow import fs
 from penstock.checkpoint import manifests, parts
 from penstock.checkpoint.contract import Manifest, Part
 from penstock.checkpoint.files import UNFINISHED, files_at, folder_beneath, is_lost, reason_of
+from penstock.checkpoint.savepoint_names import SAVEPOINT_NAME, require_savepoint_name
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
 
@@ -38,7 +39,6 @@ ATTEMPTS_KEPT = 16  # files of earlier claims
 CLAIMS_MAX = 100  # times that somebody else may be first
 READERS_MAX = 8  # threads that check parts
 CHUNK_BYTES = 1 << 20
-SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NUMBERED = re.compile(r"(\d{8,15})\.json")
 FOLDER = re.compile(r"\d{8,15}")
 PART_NAME = re.compile(r"(\d{8,15}|ended)-\d{5,15}\.part")
@@ -222,12 +222,7 @@ class Store:
 
     def savepoint(self, name: str, manifest: Manifest) -> None:
         """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
-        if not SAVEPOINT_NAME.fullmatch(name):
-            msg = (
-                f"{name[:120]!r} cannot name a savepoint; use 1 to 100 letters, digits, '.', '_' and '-', "
-                f"the first a letter or digit"
-            )
-            raise InvalidInput(msg)
+        require_savepoint_name(name)
         path, data = _savepoint_path(name), manifests.encode(replace(manifest, name=name))
         with self._using(path), self._files.alone():  # so that no part goes meanwhile
             for part in manifest.parts:
@@ -316,18 +311,42 @@ class Store:
             job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found = manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology")
+        found, is_sound = self._whose()
         if found != topology:
             msg = (
                 f"{self.root} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
             )
             raise InvalidInput(msg)
+        if not is_sound:
+            self._files.replace(JOB, manifests.sealed({"penstock": manifests.FORMAT, "topology": topology}))
 
     def topology(self) -> str | None:
-        """Whose checkpoints these are; None: nobody's, there are none."""
+        """Whose checkpoints these are; None: nobody's, there are none. Manifests say it too, where job.json cannot."""
         with self._using(JOB):
             if self._files.size(JOB) is None:
                 return None
+        return self._whose()[0]
+
+    def _whose(self) -> tuple[str, bool]:
+        """The same of a folder that is somebody's, and whether job.json itself has said it."""
+        try:
+            return self._of_job(), True
+        except CheckpointDamaged as damaged:
+            told = {manifest.topology for manifest in [*self.epochs(), *self.savepoints()]}
+            if len(told) == 1:
+                return told.pop(), False
+            advice = "no epoch tells whose it is; restore it from a backup, or give an empty folder to begin anew"
+            raise CheckpointDamaged(damaged.path, damaged.fault, advice) from None
+
+    def job_fault(self) -> str | None:
+        """What is wrong with job.json, if anything is; the next job writes it anew from what manifests say."""
+        try:
+            self._of_job()
+        except CheckpointDamaged as damaged:
+            return f"{damaged.path}: {damaged.fault}"
+        return None
+
+    def _of_job(self) -> str:
         return str(manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology"))
 
     def _remove(self, paths: Sequence[str]) -> None:
