@@ -21,6 +21,7 @@ from penstock.checkpoint.coordinator import Coordinator, Whole
 from penstock.checkpoint.publication import CollectPublication
 from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.publications import publications
+from penstock.deploy.attempt.recovery import found_note
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError
 from penstock.model.task_id import operator_of
@@ -87,12 +88,7 @@ class DriverEpochs:
             self.committed, note = self.store.rewind(saved)
             self.notes = (note,)
         elif self.committed is not None:
-            where = f"epoch {self.committed.epoch} in {self.store.root}"
-            self.notes += (
-                f"nothing was left to do: the answer is that of {where}"
-                if self.is_over
-                else f"it went on from {where}",
-            )
+            self.notes += (found_note(self.last_epoch, self.store.root, is_over=self.is_over),)
         self._resume()
 
     def again(self) -> None:
