@@ -198,7 +198,8 @@ class Topology(Draft):
             prometheus_host: the address to serve them at.
             checkpoint: folder (a path, or a URI such as s3://bucket/job) in which the job keeps what it needs to go on.
                 After a failure it goes on from there, and so does the next job that is started with the same folder.
-            checkpoint_interval_s: seconds from the beginning of one epoch to that of the next.
+            checkpoint_interval_s: seconds from the beginning of one epoch to that of the next, 0.02 to 86,400; for jobs
+                with a checkpoint.
             from_savepoint: the name of a savepoint in the checkpoint folder at which the job begins, instead of at its
                 last epoch; what came behind it is forgotten, and what sinks showed of that is taken back.
             control_port: where the driver listens for its workers: a port, or a range such as "7000-7009" of which it

@@ -25,6 +25,7 @@ from penstock.run.operators.sinks.folder import Folder
 from penstock.run.operators.sinks.staged import EpochFiles
 
 SINK = "out"
+STORE = "5ee5a5705e0fa70b"  # the token of a job
 SCHEMA = parse_schema("epoch bigint, n bigint")
 TASKS = 2
 ROWS = 3  # of a task and epoch

@@ -348,8 +348,19 @@ def test_a_name_that_no_manifest_takes_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_a_damaged_word_on_whose_the_folder_is_is_damage(kept: Store) -> None:
+    for name in ("00000001", "00000002"):
+        flip(at(kept, f"manifests/{name}.json"), 20)
     flip(at(kept, "job.json"), 20)
-    with pytest.raises(CheckpointDamaged, match=r"job.json is damaged: its .* bytes do not match their checksum"):
+    assert kept.topology() == TOPOLOGY  # the third epoch says so
+    fault = "do not match their checksum"
+    assert fault in str(kept.job_fault())
+    with pytest.raises(InvalidInput, match="has checkpoints of topology 'counts', not of 'other'"):
+        kept.claim("other")
+    with pytest.raises(CheckpointDamaged, match=fault):  # which files its sinks have shown is known by job.json alone
+        kept.claim(TOPOLOGY)
+    flip(at(kept, "manifests/00000003.json"), 20)
+    said = r"job.json is damaged: its .* do not match their checksum; no epoch tells whose it is; restore it from a bac"
+    with pytest.raises(CheckpointDamaged, match=said):
         kept.claim(TOPOLOGY)
 
 
@@ -495,6 +506,13 @@ def test_a_savepoint_s_name_is_a_plain_word(kept: Store, name: str) -> None:
     with pytest.raises(InvalidInput, match="cannot name a savepoint; use 1 to 100 letters"):
         kept.savepoint(name, kept.manifest(3))
     assert kept.savepoint_names() == []
+
+
+@pytest.mark.parametrize("name", ["12", "0", "00000003"])
+def test_a_savepoint_is_not_called_like_an_epoch(kept: Store, name: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"'{name}' cannot name a savepoint, because .* as in 'v{name}'"):
+        kept.savepoint(name, kept.manifest(3))
+    kept.savepoint(f"v{name}", kept.manifest(3))
 
 
 def test_a_savepoint_is_written_once(kept: Store) -> None:

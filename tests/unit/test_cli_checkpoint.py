@@ -12,7 +12,9 @@ import pytest
 
 from penstock import cli
 from penstock.checkpoint.contract import Manifest
+from penstock.checkpoint.inspection import next_step
 from penstock.checkpoint.store import Store
+from penstock.deploy.driver.options import CHECKPOINT_INTERVAL_S_MAX, CHECKPOINT_INTERVAL_S_MIN, JobOptions
 from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, Staged
 from penstock.run.engine.epochs import TaskSnapshot
@@ -252,11 +254,12 @@ def test_a_damaged_savepoint_is_refused_and_changes_nothing(store: Store) -> Non
 def test_a_folder_without_checkpoints_is_a_mistake(run: Run, tmp_path: Path, verb: tuple[str]) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "empty").mkdir()
-    for folder in ("absent", "file", "empty"):
+    why = {"absent": "does not exist", "file": "is a file", "empty": "has no checkpoints: there is no job.json in it"}
+    for folder, said in why.items():
         words = ("checkpoint", *verb, tmp_path / folder, *(("name",) if verb == ("save",) else ()))
         status, out, err = run(*words)
         assert (status, out, len(err.splitlines())) == (2, "", 1)
-        assert f"{tmp_path / folder} has no checkpoints: there is no job.json in it; give the folder" in err
+        assert f"{tmp_path / folder} {said}; give the folder" in err
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "file"]
 
 
@@ -268,6 +271,7 @@ def test_a_folder_without_checkpoints_is_a_mistake(run: Run, tmp_path: Path, ver
         (("show", "DIR", "7"), "has no epoch or savepoint '7'; it has epochs 1, 2, 3, savepoints before"),
         (("show", "DIR", "²"), "has no epoch or savepoint '²'"),
         (("save", "DIR", "../up"), "'../up' cannot name a savepoint; use 1 to 100 letters"),
+        (("save", "DIR", "12"), "'12' cannot name a savepoint, because it is an epoch's number too"),
         (("save", "DIR"), "Missing argument 'NAME'"),
         (("list", "ftp://there"), "cannot use 'ftp://there' for checkpoints"),
     ],
@@ -278,12 +282,44 @@ def test_other_mistakes_are_one_line(run: Run, store: Store, words: tuple[str, .
     assert said in err
 
 
-def test_a_damaged_job_file_is_damage(run: Run, store: Store) -> None:
-    flip(Path(store.root) / "job.json")
+def test_verify_reads_the_epochs_beside_a_damaged_job_file_and_says_what_comes_of_it(run: Run, store: Store) -> None:
+    job = Path(store.root) / "job.json"
+    job.write_bytes(job.read_bytes()[:10])
+    for verb in ("list", "show"):
+        assert run("checkpoint", verb, store.root)[0] == 0
+    status, out, err = run("checkpoint", "verify", store.root)
+    assert status == 1
+    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [["epoch", str(n)] for n in (1, 2, 3)]
+    (line,) = err.splitlines()
+    assert f"job.json is damaged: {job}: it is cut off or overwritten: 10 bytes do not end in a checksum; " in line
+    assert line.endswith("; the job would go on from epoch 3, and write job.json anew")
+    document = json.loads(run("checkpoint", "verify", store.root, "--format", "json")[1])
+    assert (document["job"].startswith(str(job)), document["used"], document["sound"]) == (True, 3, False)
+
+
+def test_a_damaged_job_file_without_an_epoch_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    Store(str(tmp_path)).claim("words")
+    flip(tmp_path / "job.json")
     for verb in ("list", "show", "verify"):
-        status, _, err = run("checkpoint", verb, store.root)
-        assert (status, len(err.splitlines())) == (1, 1)
+        status, out, err = run("checkpoint", verb, tmp_path)
+        assert (status, out, len(err.splitlines())) == (1, "", 1)
         assert "job.json is damaged" in err
+        assert "; no epoch tells whose it is; restore it from a backup, or give an empty folder to begin anew" in err
+
+
+def test_what_the_same_command_does_next_follows_from_the_last_epoch(store: Store, tmp_path: Path) -> None:
+    assert next_step(str(tmp_path / "none")) == "run the same command to begin again: there was no epoch yet"
+    assert next_step(store.root) == "run the same command to go on from epoch 3"
+    commit(store, 1, 4, is_last=True)
+    assert next_step(store.root) == "the job is over; run the same command to see its answer"
+
+
+@pytest.mark.parametrize("words", [(), ("checkpoint",)])
+def test_lists_of_verbs_say_whole_sentences(run: Run, words: tuple[str, ...]) -> None:
+    status, out, _ = run(*words, "--help")
+    assert status == 0
+    assert "..." not in out.replace("[ARGS]...", "")
+    assert "Commands:" in out
 
 
 @pytest.mark.parametrize(
@@ -294,6 +330,7 @@ def test_a_damaged_job_file_is_damage(run: Run, store: Store) -> None:
         (("--checkpoint-interval", "nan"), "checkpoint_interval_s is nan"),
         (("--checkpoint-interval", "often"), "'often' is not a number"),
         (("--checkpoint-interval", "1e9"), "checkpoint_interval_s is 1000000000.0; give a number from 0.02"),
+        (("--checkpoint-interval", "1"), "checkpoint_interval_s is 1.0, and no checkpoint folder is given"),
         (("--checkpoint", ""), "checkpoint is ''; give the path or URI of a folder"),
         (("--silence", "1"), "silence_s is 1.0; give a number from 2"),
         (("--silence", "long"), "'long' is not a number"),
@@ -304,3 +341,47 @@ def test_run_refuses_options_that_make_no_sense(run: Run, options: tuple[str, ..
     status, out, err = run("run", "routes", *options)
     assert (status, out, len(err.splitlines())) == (2, "", 1), err
     assert said in err
+
+
+def test_the_help_of_run_names_the_limits_of_its_interval(run: Run) -> None:
+    least, most = CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX
+    assert f"Time between two epochs, {least:g} to {most:g}." in " ".join(run("run", "--help")[1].split())
+
+
+def test_a_home_folder_is_meant_by_its_sign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    order = JobOptions(checkpoint="~/kept").checkpoint_order
+    assert order is not None
+    assert order.root == str(tmp_path / "kept")
+
+
+CLASHES = """
+import penstock as ps
+
+def two():
+    top = ps.Topology("two")
+    rows = top.source("rows", ps.io.rate(1, rows=3))
+    rows.where("value > 1").sink("a", ps.io.parquet("out"))
+    rows.where("value < 1").sink("b", ps.io.parquet("out/"))
+    return top
+
+def one():
+    top = ps.Topology("one")
+    top.source("rows", ps.io.rate(1, rows=3)).sink("a", ps.io.parquet("kept/out"))
+    return top
+"""
+
+
+def test_folders_that_clash_are_told_before_spark_is_started(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clashes.py").write_text(CLASHES)
+    at = f"{tmp_path}/out"
+    status, out, err = run("run", "clashes.py:two")
+    assert (status, out) == (2, "")
+    assert err == f"penstock: sink 'a' and sink 'b' are given the same folder, {at}; give each one of its own\n"
+    status, out, err = run("run", "clashes.py:one", "--checkpoint", "kept")
+    assert (status, out) == (2, "")
+    assert f"sink 'a' has the folder {tmp_path}/kept/out, which lies in that of the checkpoint, {tmp_path}/kept;" in err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["clashes.py"]

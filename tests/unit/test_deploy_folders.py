@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.deploy.driver.folders import prepare_folders
+from penstock.deploy.driver.folders import prepare_folders, require_apart
 from penstock.deploy.driver.submit import files_read
 from penstock.errors import InvalidInput
 from penstock.flow import io
@@ -78,3 +78,41 @@ def test_a_file_is_no_folder(tmp_path: Path, mode: str) -> None:
 def test_a_mode_that_nobody_knows_is_refused_when_the_sink_is_named() -> None:
     with pytest.raises(InvalidInput, match="mode of a parquet sink is 'ignore'; it is 'error' or 'append' or 'over"):
         io.parquet("out", mode="ignore")
+
+
+def named(**folders: str) -> list[tuple[str, SinkFacts]]:
+    return [(name, SinkFacts(folder=folder, mode="append")) for name, folder in folders.items()]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("/x/out", "/x/out", "sink 'a' and sink 'b' are given the same folder, /x/out; give each one of its own"),
+        ("/x/out", "/x/more/../out/", "are given the same folder"),
+        ("s3://bucket/out?region=r", "s3://bucket/out/", "are given the same folder"),
+        ("/x out", "file:///x%20out", "are given the same folder"),
+        ("/x/out/b", "/x/out", "sink 'a' has the folder /x/out/b, which lies in that of sink 'b', /x/out; put one"),
+        ("/x/out", "/x/out/b", "sink 'b' has the folder /x/out/b, which lies in that of sink 'a', /x/out; put one"),
+        ("/x", "/", "sink 'a' has the folder /x, which lies in that of sink 'b', /;"),
+        ("s3://bucket", "s3://bucket/out", "sink 'b' has the folder s3://bucket/out, which lies in that of sink 'a'"),
+    ],
+)
+def test_two_sinks_do_not_write_into_one_folder(a: str, b: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        require_apart(named(a=a, b=b), None)
+
+
+def test_a_sink_and_a_checkpoint_do_not_share_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    for out, said in (("kept", "same folder"), ("link", "same folder"), ("kept/out", "lies in that of the checkpoint")):
+        with pytest.raises(InvalidInput, match=said):
+            require_apart(named(a=str(tmp_path / out)), str(tmp_path / "kept"))
+    with pytest.raises(InvalidInput, match=r"the checkpoint has the folder .*/kept, which lies in that of sink 'a'"):
+        require_apart(named(a=str(tmp_path)), str(tmp_path / "kept"))
+
+
+def test_folders_beside_each_other_and_sinks_without_one_are_fine(tmp_path: Path) -> None:
+    collecting = [(name, io.collect().facts) for name in ("d", "e")]
+    sinks = [*named(a="/x/out", b="/x/out2", c="s3://bucket/x/out"), *collecting]
+    require_apart(sinks, "/x/kept")
+    require_apart(sinks, None)

@@ -9,13 +9,16 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.accumulators import AccumulatorTCPServer
 
 from penstock.deploy.session import py4j_log
 from penstock.deploy.session.local import UNKNOWN_MODULE, find_java_home, java_version, require_master, runs_here
 from penstock.deploy.session.private_folder import LOCK, PrivateFolder, reap
-from penstock.deploy.session.py4j_log import REPEATED, leave_out
+from penstock.deploy.session.py4j_log import REPEATED, leave_out, leave_out_lost_accumulators
 from penstock.errors import InvalidInput
 
 
@@ -173,3 +176,16 @@ def test_py4j_logs_no_command_that_carries_a_secret(caplog: pytest.LogCaptureFix
         "A command that names a secret",
         "Command to send: count",
     ]
+
+
+def test_the_end_of_the_jvm_is_no_traceback_of_the_server_of_accumulators(capsys: pytest.CaptureFixture[str]) -> None:
+    server: Any = object.__new__(AccumulatorTCPServer)
+    context: Any = SimpleNamespace(_accumulatorServer=server)
+    leave_out_lost_accumulators(context)
+    for error, is_told in ((EOFError(), False), (ConnectionResetError(), False), (ValueError("no token"), True)):
+        try:
+            raise error
+        except type(error):
+            server.handle_error(None, ("127.0.0.1", 1))
+        assert ("Traceback" in capsys.readouterr().err) == is_told
+    leave_out_lost_accumulators(SimpleNamespace(_accumulatorServer=None))  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from publication_kit import (
     ROWS,
     SCHEMA,
     SINK,
+    STORE,
     TASKS,
     Died,
     Steps,
@@ -41,7 +42,6 @@ from penstock.errors import CheckpointDamaged, InternalError, InvalidInput, JobF
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
 
-STORE = "5ee5a5705e0fa70b"
 EPOCHS = 3
 FOREIGN = 7  # rows that somebody else has put into the folder
 
@@ -195,7 +195,7 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
     Path(second.staged[0].path).unlink()
-    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* remove the checkpoint and"):
+    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* put it back from a copy, or"):
         publication.publish(second)
     with pytest.raises(JobFailed, match="names x/y, which is no file of sink 'out'"):
         publication.publish(manifest_of(3, 1, (Staged(SINK, "x/y", 1, 1),)))
@@ -205,7 +205,7 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
 def test_two_files_of_one_name_end_the_job_and_none_is_lost(tmp_path: Path) -> None:
     publication = published(tmp_path, 1)
     both = (*of_epoch(tmp_path, 2).staged, *of_epoch(tmp_path, 3).staged)
-    with pytest.raises(InternalError, match=r"epoch 2 has two files of one task, part-00000-.*-00000003.parquet; "):
+    with pytest.raises(InternalError, match=r"epoch 2 has two files of one task, part-00000-.*-00000003-.*parquet; "):
         publication.publish(manifest_of(2, 1, both))
     assert all(Path(one.path).exists() for one in both)
     assert seen(tmp_path) == whole(1)
@@ -216,6 +216,39 @@ def test_files_of_another_store_are_not_shown(tmp_path: Path) -> None:
     other = staged(Folder(str(tmp_path / STAGING)), 2, 1, "0a0b0c0d0e0f0a0b")
     with pytest.raises(JobFailed, match="which is no file of sink 'out'"):
         publication.publish(manifest_of(2, 1, other))
+
+
+def test_rows_that_were_committed_elsewhere_are_told_with_both_folders(tmp_path: Path) -> None:
+    was, here = tmp_path / "was", tmp_path / "here"
+    published(was, 1)
+    last = of_epoch(was, 2)
+    moved = ParquetPublication(str(here), SINK, STORE)
+    with pytest.raises(JobFailed) as caught:
+        moved.resume(last)
+    said = f"sink 'out' writes into {here}, and the rows that its job has committed were written into {was}: part-"
+    assert str(caught.value).startswith(said)
+    assert f"copy all of {was} but its _spark_metadata to {here}, or" in str(caught.value)
+    assert not here.exists()  # nothing was begun there that would hide the copy
+    shutil.copytree(was, here, ignore=shutil.ignore_patterns("_spark_metadata"))
+    moved.resume(last)
+    assert seen(here) == whole(2)
+    moved.finish()
+    assert seen(here) == whole(2)
+
+
+def test_the_collected_rows_of_a_copied_store_are_taken_back_like_its_own(tmp_path: Path) -> None:
+    """Parts are named after the store whose job has written them, and a copy lies elsewhere."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    publication = CollectPublication(str(first / "results"), SINK, str(first / "staged"), STORE)
+    publication.resume(None)
+    epochs = [manifest_of(epoch, 1, staged(Folder(str(first / "staged")), epoch, 1, STORE)) for epoch in (1, 2, 3)]
+    for epoch in epochs:
+        publication.publish(epoch)
+    shutil.copytree(first, second)
+    copied = CollectPublication(str(second / "results"), SINK, str(second / "staged"), STORE)
+    copied.resume(epochs[1])
+    assert Counter(copied.table(SCHEMA)["epoch"].to_pylist()) == whole(2)
+    assert Counter(publication.table(SCHEMA)["epoch"].to_pylist()) == whole(3)
 
 
 def test_an_epoch_is_not_shown_half_where_another_job_has_ended_in_the_folder(tmp_path: Path) -> None:

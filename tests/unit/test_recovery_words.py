@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from penstock.checkpoint.policy import Cause
-from penstock.deploy.attempt.recovery import REASON_CHARACTERS_MAX, Recovery, cause_of, shortly
+from penstock.deploy.attempt.recovery import REASON_CHARACTERS_MAX, Recovery, cause_of, found_note, shortly
+from penstock.deploy.attempt.series import Attempts
 from penstock.deploy.line.messages import Fault
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, UnfitSession
 
@@ -11,6 +19,7 @@ from penstock.errors import InvalidInput, JobCancelled, JobFailed, UnfitSession
 def test_a_note_says_from_where_after_how_long_and_why() -> None:
     whole = Recovery(attempt=2, epoch=7, reason="worker 1 died", seconds=0.254, workers=3, wanted=3)
     assert whole.note == "the job went on from epoch 7 after 0.25 s (attempt 2): worker 1 died"
+    assert whole.outcome == "the job went on from epoch 7 after 0.25 s (attempt 2)"
     fewer = Recovery(attempt=4, epoch=0, reason="an executor is gone", seconds=1.0, workers=2, wanted=3)
     assert fewer.note == (
         "the job went on from the beginning after 1.00 s (attempt 4), with 2 of its 3 workers until it is started "
@@ -34,3 +43,24 @@ def test_a_failing_function_is_the_cause_before_the_peers_that_it_took_along() -
 def test_what_another_attempt_would_meet_as_well_ends_the_job() -> None:
     for error in (JobCancelled("cancelled"), UnfitSession(["other Python"]), InvalidInput("no such column")):
         assert cause_of(error, []) is None
+
+
+def test_the_log_does_not_say_twice_why_an_attempt_failed(caplog: pytest.LogCaptureFixture) -> None:
+    attempts: Any = object.__new__(Attempts)
+    attempts._around = SimpleNamespace(order=SimpleNamespace(dataflow=SimpleNamespace(name="words")))
+    attempts.recoveries, attempts.recovered = 0, deque[Recovery]()
+    went_on = Recovery(attempt=2, epoch=7, reason="worker 1 died", seconds=0.254, workers=3, wanted=3)
+    with caplog.at_level(logging.WARNING, logger="penstock"):
+        attempts._went_on(went_on)
+    assert [record.getMessage() for record in caplog.records] == [
+        "job 'words': the job went on from epoch 7 after 0.25 s (attempt 2)"
+    ]
+    assert attempts.recovered[0].note.endswith(": worker 1 died")  # a user who sees no log reads it here
+
+
+def test_a_job_that_is_started_again_says_from_where_and_what_to_do_where_it_is_over() -> None:
+    assert found_note(7, "/kept", is_over=False) == "it went on from epoch 7 in /kept"
+    over = found_note(9, "/kept", is_over=True)
+    assert over.startswith("nothing was left to do: the job has ended, or was stopped, and its answer is that of epoch")
+    assert "(from_savepoint, --from)" in over
+    assert "cancel() or Ctrl-C instead of stop() or --duration" in over

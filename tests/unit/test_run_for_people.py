@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
+from store_kit import TOPOLOGY, committed
 
 import penstock as ps
+from penstock import deploy
 from penstock.apps import find_topology, routes
+from penstock.checkpoint.store import Store
 from penstock.cli import run as run_verb
+from penstock.cli import run_command
 from penstock.deploy.driver import job as job_module
 from penstock.deploy.driver import submit
 from penstock.deploy.driver.job import Job
@@ -90,6 +98,103 @@ def test_under_the_stages_it_says_that_they_are_no_parts_of_the_latency(capsys: 
     assert " ".join(lines[5:7]).startswith("means over all batches into a stage")
     run_verb._print(job, run_verb.summarise(job, ASKED_AT, 3), {})
     assert "means over" not in capsys.readouterr().out
+
+
+def test_after_failures_it_says_which_count_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows that a worker had read and not reported when it died are in no figure; rows in sinks are counted there."""
+    job: Any = ScriptedJob()
+    job.now = ASKED_AT + 6
+    job.recoveries, job.epoch = 3, 9
+    run_verb._print(job, run_verb.summarise(job, ASKED_AT, 100_000), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ticks: at least 200 rows in ")
+    assert lines[-1] == "it went on after 3 failures, at epoch 9 now; its sinks hold 100,000 rows"
+    run_verb._print(job, run_verb.summarise(job, ASKED_AT, 0), {})  # sinks that keep nothing
+    assert capsys.readouterr().out.splitlines()[-1] == "it went on after 3 failures, at epoch 9 now"
+
+
+# -- a run that is interrupted -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """What `penstock run` meets while its job runs."""
+    raised: list[BaseException] = []
+
+    def start(topology: object, spark: object, options: object) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr(deploy, "local_session", lambda master: None)
+    monkeypatch.setattr(deploy, "start_topology", start)
+    return raised
+
+
+def said_by_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["penstock", "run", "routes", *words])
+    return run_command(), capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    interrupted: list[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupted.append(KeyboardInterrupt())
+    assert said_by_run(monkeypatch, capsys) == (130, "penstock: stopped\n")
+    kept = ("--checkpoint", str(tmp_path))
+    anew = "penstock: stopped; run the same command to begin again: there was no epoch yet\n"
+    assert said_by_run(monkeypatch, capsys, *kept) == (130, anew)
+    store = Store(str(tmp_path))
+    committed(store, store.claim(TOPOLOGY), 4)
+    on = "penstock: stopped; run the same command to go on from epoch 4\n"
+    assert said_by_run(monkeypatch, capsys, *kept) == (130, on)
+    on = "penstock: stopped; run the same command without --from to go on from epoch 4\n"
+    assert said_by_run(monkeypatch, capsys, *kept, "--from", "before") == (130, on)
+
+
+def test_a_jvm_that_ends_while_the_answer_is_read_is_told_in_one_line(
+    interrupted: list[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupted.append(ConnectionRefusedError(111, "Connection refused"))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        jvm.kill()
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+    store = Store(str(tmp_path))
+    store.commit(dataclasses.replace(committed(store, store.claim(TOPOLOGY), 4), epoch=5, is_last=True))
+    ended = f"penstock: Spark's JVM ended (pid {jvm.pid}, signal 9); "
+    over = f"{ended}the job is over; run the same command to see its answer\n"
+    assert said_by_run(monkeypatch, capsys, "--checkpoint", str(tmp_path)) == (1, over)
+    assert said_by_run(monkeypatch, capsys) == (1, f"{ended}run the same command again\n")
+    interrupted[:] = [RuntimeError("of another kind")]
+    with pytest.raises(RuntimeError, match="of another kind"):
+        said_by_run(monkeypatch, capsys)
+
+
+# -- savepoints --------------------------------------------------------------------------------------------------------
+
+
+def test_a_savepoint_that_cannot_be_is_refused_before_an_epoch_is_waited_for() -> None:
+    job: Any = object.__new__(Job)
+    job.name, job._ended = "words", threading.Event()
+    asked: list[str] = []
+
+    def savepoint(name: str, timeout: float) -> SimpleNamespace:
+        asked.append(name)
+        return SimpleNamespace(epoch=7)
+
+    job._epochs = SimpleNamespace(store=SimpleNamespace(root="/my kept"), savepoint=savepoint)
+    for name, why in ((5, "give a text"), (None, "give a"), ("12", "an epoch's number too"), ("a b", "use 1 to 100")):
+        with pytest.raises(InvalidInput, match=f"cannot name a savepoint.* {why}"):
+            job.savepoint(name)
+    assert job.savepoint("before") == 7
+    job._ended.set()
+    with pytest.raises(InvalidInput, match=r"job 'words' is over, .*`penstock checkpoint save '/my kept' z` keeps"):
+        job.savepoint("z")
+    assert asked == ["before"]
 
 
 def test_run_tells_at_its_end_which_rows_went_nowhere(

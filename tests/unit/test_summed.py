@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from flow_kit import Recorder, opened
-from publication_kit import SCHEMA, SINK, manifest_of, staged
+from publication_kit import SCHEMA, SINK, STORE, manifest_of, staged
 
 from penstock.checkpoint import input_files
 from penstock.checkpoint.inspection import verified
@@ -52,10 +52,9 @@ def flipped(path: Path, count: int) -> Iterator[int]:
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_every_flipped_bit_of_a_sink_s_file_is_noticed_before_and_after_it_is_shown(tmp_path: Path, kind: str) -> None:
     store = str(tmp_path / "staged")
-    found = staged(Folder(store), 1, 1, store, kind)
-    publication = CollectPublication(str(tmp_path / "results"), SINK, store)
+    publication = CollectPublication(str(tmp_path / "results"), SINK, store, STORE)
     publication.resume(None)
-    found = staged(Folder(store), 1, 1, store, kind)
+    found = staged(Folder(store), 1, 1, STORE, kind)
     for publish in (False, True):
         if publish:
             publication.publish(manifest_of(1, 1, found))
@@ -71,15 +70,15 @@ def test_every_flipped_bit_of_a_sink_s_file_is_noticed_before_and_after_it_is_sh
         assert part.fault(folder) == f"{path} does not match its checksum"
         path.unlink()
         assert str(part.fault(folder)).startswith(f"{path} cannot be read: ")
-        found = staged(Folder(store), 1, 1, store, kind)
+        found = staged(Folder(store), 1, 1, STORE, kind)
 
 
 def shown(root: Path) -> CollectPublication:
     store = Store(str(root))
     store.claim("words")
-    publication = CollectPublication(store.results(), SINK, store.staging())
+    publication = CollectPublication(store.results(), SINK, store.staging(), store.token())
     publication.resume(None)
-    publication.publish(manifest_of(1, 1, staged(Folder(store.staging()), 1, 1, store.staging())))
+    publication.publish(manifest_of(1, 1, staged(Folder(store.staging()), 1, 1, store.token())))
     return publication
 
 
@@ -212,7 +211,7 @@ def collected(root: Path) -> Path:
 def waiting(root: Path) -> Path:
     shown(root)
     store = Store(str(root))
-    return Path(staged(Folder(store.staging()), 2, 1, store.staging())[0].path)
+    return Path(staged(Folder(store.staging()), 2, 1, store.token())[0].path)
 
 
 def input_of_spark(root: Path) -> Path:

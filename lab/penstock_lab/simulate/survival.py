@@ -475,8 +475,6 @@ class Survival:
                 process.is_dead = True
             self._close(attempt)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
-
     def note(self, number: int, text: str) -> None:
         """One event."""
         self.history.note(self.now_us, number, text)
@@ -497,8 +495,6 @@ def survive_seed(seed: int) -> int:
 
 if __name__ == "__main__":
     for given in sys.argv[1:]:
-        survival = Survival(int(given))
-        epochs = survival.run()
-        print(survival.history)
-        print(epochs, "epochs,", survival.attempts_begun, "attempts,", survival.job.text)
-        print(survival.history.events, f"events, digest {survival.history.digest:08x}")
+        epochs = (survival := Survival(int(given))).run()
+        print(survival.job.text, survival.history, sep="\n")
+        print(f"{epochs} epochs, {survival.attempts_begun} attempts, digest {survival.history.digest:08x}")

@@ -7,6 +7,7 @@ in between is told as damaged; asking again tells what is there then.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -81,29 +82,38 @@ class Report:
     kept: list[tuple[Kept, list[str]]] = field(default_factory=list)
     used: int | None = None
     rows: list[str] = field(default_factory=list)  # faults of files of rows: collected, staged, of DataFrames
+    job: str | None = None  # what is wrong with job.json
 
     @property
     def damaged(self) -> list[tuple[str, str]]:
         """What is not sound, with its first fault."""
         found = [(str(kept), faults[0]) for kept, faults in self.kept if faults]
-        return found + [("a file of rows", fault) for fault in self.rows]
+        found += [("a file of rows", fault) for fault in self.rows]
+        return found if self.job is None else [*found, ("job.json", self.job)]
 
     def document(self) -> dict[str, object]:
         """As JSON has it."""
         rows = [{"epoch": kept.epoch, "name": kept.name, "faults": faults} for kept, faults in self.kept]
-        return {"kept": rows, "used": self.used, "rows": self.rows, "sound": not self.damaged}
+        return {"kept": rows, "job": self.job, "used": self.used, "rows": self.rows, "sound": not self.damaged}
 
 
 def opened(folder: str) -> Store:
     """The store in a folder; InvalidInput where a job has never begun one there."""
     store = Store(folder)
     if store.topology() is None:
-        msg = (
-            f"{store.shown} has no checkpoints: there is no job.json in it; "
-            "give the folder that `penstock run --checkpoint` or checkpoint=... was given"
-        )
+        wanted = "give the folder that `penstock run --checkpoint` or checkpoint=... was given"
+        msg = f"{store.shown} {_lacking(store.root)}; {wanted}"
         raise InvalidInput(msg)
     return store
+
+
+def _lacking(root: str) -> str:
+    """Why there are no checkpoints; of a URI it is not asked whether there is a folder: most stores have none."""
+    if "://" not in root and not os.path.exists(root):
+        return "does not exist"
+    if "://" not in root and not os.path.isdir(root):
+        return "is a file"
+    return "has no checkpoints: there is no job.json in it"
 
 
 def list_kept(store: Store) -> list[Kept]:
@@ -148,7 +158,8 @@ def verified(store: Store) -> Report:
     store.require_none_lost()  # there would be nothing to find a fault in
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
     sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
-    return Report(found, sound[-1] if sound else None, [*_input_faults(store), *_row_faults(store)])
+    rows = [*_input_faults(store), *_row_faults(store)]
+    return Report(found, sound[-1] if sound else None, rows, store.job_fault())
 
 
 def save_last(store: Store, name: str) -> int:
@@ -159,6 +170,16 @@ def save_last(store: Store, name: str) -> int:
         raise InvalidInput(msg)
     store.savepoint(name, last)
     return last.epoch
+
+
+def next_step(folder: str) -> str:
+    """What starting the job again does, for the user of one that was interrupted."""
+    last = Store(folder).epochs()[-1:]
+    if not last:
+        return "run the same command to begin again: there was no epoch yet"
+    if last[0].is_last:
+        return "the job is over; run the same command to see its answer"
+    return f"run the same command to go on from epoch {last[0].epoch}"
 
 
 def _epoch(store: Store, epoch: int) -> Kept:

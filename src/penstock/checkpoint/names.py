@@ -8,7 +8,6 @@ PARTS = "parts"  # the folder in which parts lie
 JOB = "job.json"
 TOKEN_BYTES = 8
 TOKEN = re.compile(rf"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
-SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NUMBERED = re.compile(r"(\d{8,15})\.json")
 FOLDER = re.compile(r"\d{8,15}")
 PART_NAME = re.compile(r"(\d{8,15}|ended)-\d{5,15}\.part")

@@ -73,11 +73,16 @@ class _Moved(Publication):
 
     def _is_void(self, name: str, epoch: int) -> bool:
         part = PartName.read(name, self._sink)
-        return part is not None and part.store == self._store and part.epoch > epoch
+        return part is not None and self._is_own(part) and part.epoch > epoch
+
+    def _is_own(self, part: PartName) -> bool:
+        """Whether this job has written it, and no other one in the same folder."""
+        return part.store == self._store
 
     def _parts(self, manifest: Manifest) -> dict[str, str]:
-        """The sink's parts of an epoch: the name that each gets, and the name under which it waits."""
+        """The sink's parts of an epoch: the name that each gets, and where it was left to wait."""
         found: dict[str, str] = {}
+        of_task: dict[PartName, str] = {}
         for staged in manifest.staged:
             if staged.sink == self._sink:
                 name = staged.path.rpartition("/")[2]
@@ -85,34 +90,38 @@ class _Moved(Publication):
                 if part is None or part.store != self._store:
                     msg = f"epoch {manifest.epoch} names {staged.path}, which is no file of sink {self._sink!r}"
                     raise JobFailed(msg)
-                shown = str(part._replace(epoch=manifest.epoch))
-                if shown in found:
-                    both = f"{found[shown]} and {name}"  # to go on would lose the rows of one
-                    msg = f"epoch {manifest.epoch} has two files of one task, {both}; please report this"
+                part = part._replace(epoch=manifest.epoch)
+                other = of_task.setdefault(part._replace(sum=""), name)
+                if other != name:  # a task has one file in an epoch: which of the two is it?
+                    msg = f"epoch {manifest.epoch} has two files of one task, {other} and {name}; please report this"
                     raise InternalError(msg)
-                found[shown] = name
+                found[str(part)] = staged.path
         return found
 
     def _move(self, parts: dict[str, str]) -> None:
-        for shown, waiting in parts.items():
+        for shown, left in parts.items():
+            folder, _, waiting = left.rpartition("/")
             if self._waiting.file(waiting) is not None:
                 self._waiting.move(waiting, self.folder, shown)
             elif self.folder.file(shown) is None:
-                msg = (
-                    f"sink {self._sink!r}: {self._waiting.named(waiting)} belongs to a committed epoch and is gone, so "
-                    f"that its rows are missing in {self.folder.given}; remove the checkpoint and what the sink has "
-                    "shown, to start from the beginning"
-                )
-                raise JobFailed(msg)
+                raise JobFailed(self._missing(waiting, folder))
         if parts:
             self.folder.sync()
             self._waiting.sync()
+
+    def _missing(self, name: str, written_to: str) -> str:
+        """What to say where committed rows are not there; it is no advice that costs what is left."""
+        return (
+            f"sink {self._sink!r}: {self._waiting.named(name)} belongs to a committed epoch and is gone, so that its "
+            f"rows are missing in {self.folder.given}; put it back from a copy, or begin anew in another checkpoint "
+            "folder, with sinks that write into other folders"
+        )
 
     def _clear(self) -> None:
         """Remove what waits: nobody will commit it."""
         for name in self._waiting.names():
             part = PartName.read(name, self._sink)
-            if part is not None and part.store == self._store:
+            if part is not None and self._is_own(part):
                 self._waiting.remove(name)
 
 
@@ -143,6 +152,27 @@ class ParquetPublication(_Moved):
                 f"sink {self._sink!r} has shown its rows, and it is gone{more}",
                 "put back what is gone, or begin anew in other folders",
             )
+
+    def resume(self, committed: Manifest | None) -> None:
+        """In another folder than the epoch's, nothing is begun before its files have come along."""
+        parts = {} if committed is None else self._parts(committed)
+        for shown, left in parts.items():
+            folder, _, waiting = left.rpartition("/")
+            is_here = folder == self._waiting.given or self._waiting.file(waiting) or self.folder.file(shown)
+            if not is_here:
+                raise JobFailed(self._missing(waiting, folder))
+        super().resume(committed)
+
+    def _missing(self, name: str, written_to: str) -> str:
+        """The most likely reason comes first: the folder is another one than it was."""
+        here, was = self.folder.given, written_to.removesuffix(f"/{STAGING}")
+        if was == here:
+            return super()._missing(name, written_to)
+        return (
+            f"sink {self._sink!r} writes into {here}, and the rows that its job has committed were written into {was}: "
+            f"{name} is not in {here}; copy all of {was} but its _spark_metadata to {here}, or have it write into "
+            f"{was} again, unless another job goes on there"
+        )
 
     def finish(self) -> None:
         """Nothing waits any more; on a local disk the folder is as any writer of Parquet leaves it."""
@@ -195,6 +225,10 @@ class CollectPublication(_Moved):
         """`staging` is the folder where tasks leave their parts: SETTING_STAGING."""
         at = results if isinstance(results, Folder) else Folder(results)
         super().__init__(at.inner(f"sink-{short_name(sink)}"), Folder(staging), sink, token)
+
+    def _is_own(self, part: PartName) -> bool:
+        """All that lies in the store is its job's, also where the store is a copy and names are of the first one."""
+        return True
 
     def files(self) -> list[str]:
         """The parts, by task and epoch: the order in which each task had its rows."""

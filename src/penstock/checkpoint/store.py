@@ -36,7 +36,6 @@ from penstock.checkpoint.names import (
     NUMBERED,
     PART_NAME,
     PARTS,
-    SAVEPOINT_NAME,
     TOKEN,
     TOKEN_BYTES,
     attempt_path,
@@ -45,6 +44,7 @@ from penstock.checkpoint.names import (
     savepoint_path,
 )
 from penstock.checkpoint.record import Record
+from penstock.checkpoint.savepoint_names import SAVEPOINT_NAME, require_savepoint_name
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.operators.sinks.uris import shown
@@ -242,12 +242,7 @@ class Store:
 
     def savepoint(self, name: str, manifest: Manifest) -> None:
         """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
-        if not SAVEPOINT_NAME.fullmatch(name):
-            msg = (
-                f"{name[:120]!r} cannot name a savepoint; use 1 to 100 letters, digits, '.', '_' and '-', "
-                f"the first a letter or digit"
-            )
-            raise InvalidInput(msg)
+        require_savepoint_name(name)
         path, data = savepoint_path(name), manifests.encode(replace(manifest, name=name))
         with self._using(path), self._files.alone():  # so that no part goes meanwhile
             for part in manifest.parts:
@@ -364,19 +359,40 @@ class Store:
             job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology, "token": token})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found = self._job().get("topology")
+        found, is_sound = self._whose()
         if found != topology:
             msg = (
                 f"{self.shown} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
             )
             raise InvalidInput(msg)
+        if not is_sound:  # the token is in it alone, by which the files of its sinks are known
+            self._job()
 
     def topology(self) -> str | None:
-        """Whose checkpoints these are; None: nobody's, there are none."""
+        """Whose checkpoints these are; None: nobody's, there are none. Manifests say it too, where job.json cannot."""
         with self._using(JOB):
             if self._files.size(JOB) is None:
                 return None
-        return str(self._job().get("topology"))
+        return self._whose()[0]
+
+    def _whose(self) -> tuple[str, bool]:
+        """The same of a folder that is somebody's, and whether job.json itself has said it."""
+        try:
+            return str(self._job().get("topology")), True
+        except CheckpointDamaged as damaged:
+            told = {manifest.topology for manifest in [*self.epochs(), *self.savepoints()]}
+            if len(told) == 1:
+                return told.pop(), False
+            advice = "no epoch tells whose it is; restore it from a backup, or give an empty folder to begin anew"
+            raise CheckpointDamaged(damaged.path, damaged.fault, advice) from None
+
+    def job_fault(self) -> str | None:
+        """What is wrong with job.json, if anything is."""
+        try:
+            self.token()
+        except CheckpointDamaged as damaged:
+            return f"{damaged.path}: {damaged.fault}"
+        return None
 
     def token(self) -> str:
         """What marks the files of this job's sinks: made by chance with the store, so it goes where the folder goes.

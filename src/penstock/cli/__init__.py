@@ -37,6 +37,8 @@ def run_command() -> int:
     try:
         status = command_line()(standalone_mode=False)
         sys.stdout.flush()
+        if status == STATUS_INTERRUPTED:  # Typer's word for a KeyboardInterrupt that nobody has caught
+            _complain("stopped", status)
     except PenstockError as error:
         sys.stderr.write(getattr(error, "user_traceback", ""))  # a user's own, in front as Python prints it
         status = _complain(str(error), error.exit_code)
@@ -70,9 +72,11 @@ def command_line() -> typer.Typer:
         topologies,
         tune,
     )
+    from penstock.cli.whole_help import WholeHelp
 
     app = typer.Typer(
         name="penstock",
+        cls=WholeHelp,
         help="Decide where the tasks of a streaming topology run, and see how good the decision is.",
         add_completion=False,
         pretty_exceptions_enable=False,

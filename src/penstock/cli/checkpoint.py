@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.options import Format, FormatOption
 from penstock.cli.show import console, counted, number, print_json, rows_table
+from penstock.cli.whole_help import WholeHelp
 from penstock.errors import CheckpointDamaged, InvalidInput
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Folder = Annotated[str, typer.Argument(metavar="DIR", help="What `penstock run -
 
 def register(app: typer.Typer) -> None:
     """Add the verb with its four parts."""
-    verb = typer.Typer(help="List, show, verify and keep what a job saves to go on.")
+    verb = typer.Typer(cls=WholeHelp, help="List, show, verify and keep what a job saves to go on.")
     app.add_typer(verb, name="checkpoint")
 
     @verb.callback(invoke_without_command=True)
@@ -87,7 +88,7 @@ def register(app: typer.Typer) -> None:
     @verb.command()
     def save(
         folder: Folder,
-        name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, '.', '_' and '-'.")],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, '.', '_', '-'; not digits alone.")],
         output: FormatOption = Format.table,
     ) -> None:
         """Keep the last epoch under a name, for `penstock run --checkpoint DIR --from NAME`."""
@@ -202,11 +203,13 @@ def _more(count: int, what: str) -> None:
 def _print_report(found: Report) -> None:
     cells = [(str(kept), "sound" if not faults else "; ".join(faults)) for kept, faults in found.kept]
     cells += [("rows", fault) for fault in found.rows]
+    cells += [] if found.job is None else [("job.json", found.job)]
     console().print(rows_table(("kept", "note"), cells))
     console().print(_advice(found))
 
 
 def _advice(found: Report) -> str:
     if found.used is not None:
-        return f"the job would go on from epoch {found.used}"
+        anew = "" if found.job is None else ", and write job.json anew"
+        return f"the job would go on from epoch {found.used}{anew}"
     return "the job would begin anew" if not found.kept else "no epoch is sound, so the job would not start"

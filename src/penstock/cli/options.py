@@ -96,7 +96,9 @@ CheckpointOption = Annotated[
 ]
 CheckpointIntervalOption = Annotated[
     float,
-    typer.Option("--checkpoint-interval", parser=real, metavar="SECONDS", help="Time between two epochs."),
+    typer.Option(
+        "--checkpoint-interval", parser=real, metavar="SECONDS", help="Time between two epochs, 0.02 to 86400."
+    ),
 ]
 FromOption = Annotated[
     str | None,

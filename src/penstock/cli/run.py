@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ from penstock.cli.fuse import (
     ThresholdOption,
     job_fuse_options,
 )
+from penstock.cli.interrupt import STATUS_INTERRUPTED
 from penstock.cli.options import (
     AppName,
     CheckpointIntervalOption,
@@ -41,12 +44,12 @@ from penstock.cli.options import (
     settings_of,
 )
 from penstock.cli.show import console, counted, number, plan_table, print_json, progress_bar
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.deploy import Job
+    from penstock.deploy import Job, JobOptions
 
 ROWS_SHOWN = 10
 STAGES_SHOWN = 5
@@ -160,7 +163,7 @@ def register(app: typer.Typer) -> None:
             msg = f"topology {flow.name!r} never ends by itself; give --duration SECONDS"
             raise InvalidInput(msg)
         options.require_fitting(options.constrained(flow))
-        with progress_bar(f"running {flow.name}") as show:
+        with _told_how_to_go_on(options), progress_bar(f"running {flow.name}") as show:
             show(0, 0, f"starting Spark on {master}")
             spark = local_session(master)
             began = time.time()
@@ -179,6 +182,40 @@ def register(app: typer.Typer) -> None:
             print_json({**summary, "rows": rows.get("", rows or [])})
             return
         _print(job, summary, rows)
+
+
+@contextmanager
+def _told_how_to_go_on(options: JobOptions) -> Iterator[None]:
+    """Ctrl-C, and the end of Spark's own process under a call of ours, as one line with the next step."""
+    from penstock.deploy import jvm_ending_behind
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if options.checkpoint is None:
+            raise
+        stopped = JobCancelled(f"stopped; {_next_step(options)}")
+        stopped.exit_code = STATUS_INTERRUPTED
+        raise stopped from None
+    except PenstockError:
+        raise
+    except Exception as error:
+        ending = jvm_ending_behind(error)
+        if ending is None:
+            raise
+        msg = f"{ending}; {_next_step(options)}"
+        raise JobFailed(msg) from None
+
+
+def _next_step(options: JobOptions) -> str:
+    from penstock.checkpoint.inspection import next_step
+
+    order = options.checkpoint_order
+    if order is not None:
+        with suppress(PenstockError):  # the folder's own fault is told when it is used again
+            step = next_step(order.root)
+            return step if order.savepoint is None else step.replace("command", "command without --from")
+    return "run the same command again"
 
 
 def _by_sink(results: dict[str, DataFrame]) -> dict[str, DataFrame]:
@@ -250,8 +287,9 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         _print_notes(job)
         return
     latency = summary["latency_ms"]
+    least = "at least " if summary["recoveries"] else ""  # what dead workers had not reported is not counted
     screen.print(
-        f"{summary['app']}: {number(summary['tuples_read'])} rows in {summary['seconds']:.1f} s "
+        f"{summary['app']}: {least}{number(summary['tuples_read'])} rows in {summary['seconds']:.1f} s "
         f"({number(summary['tuples_per_second'])}/s) after {summary['start_seconds']:.1f} s of starting, on "
         f"{counted(summary['workers'], 'worker')} of {counted(summary['nodes'], 'node')}"
     )
@@ -267,7 +305,10 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
     foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
     screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")
     if summary["recoveries"]:
-        screen.print(f"it went on after {counted(summary['recoveries'], 'failure')}, at epoch {summary['epoch']} now")
+        shown = f"; its sinks hold {number(summary['rows_out'])} rows" if summary["rows_out"] else ""
+        screen.print(
+            f"it went on after {counted(summary['recoveries'], 'failure')}, at epoch {summary['epoch']} now{shown}"
+        )
     _print_notes(job)
 
 

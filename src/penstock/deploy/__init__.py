@@ -6,6 +6,7 @@
 """
 
 from penstock.deploy.driver.binding import Replan
+from penstock.deploy.driver.facts import jvm_ending_behind
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions, require_known_options
 from penstock.deploy.driver.submit import follow, run_topology, start_topology
@@ -31,6 +32,7 @@ __all__ = [
     "follow",
     "foretold_bytes",
     "import_spark",
+    "jvm_ending_behind",
     "local_session",
     "logged_job",
     "newest_rows",

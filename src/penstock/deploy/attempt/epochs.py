@@ -21,6 +21,7 @@ from penstock.checkpoint.publication import CollectPublication, ParquetPublicati
 from penstock.checkpoint.store import Store
 from penstock.deploy.attempt.fitting import Fitting
 from penstock.deploy.attempt.publications import publications
+from penstock.deploy.attempt.recovery import found_note
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, PenstockError, StoreUnusable
 from penstock.model.task_id import operator_of
@@ -93,12 +94,7 @@ class DriverEpochs:
             self.committed, note = self.store.rewind(self.attempt, saved)
             self.notes = (note,)
         elif self.committed is not None:
-            where = f"epoch {self.committed.epoch} in {self.store.shown}"
-            self.notes += (
-                f"nothing was left to do: the answer is that of {where}"
-                if self.is_over
-                else f"it went on from {where}",
-            )
+            self.notes += (found_note(self.last_epoch, self.store.shown, is_over=self.is_over),)
         self._resume()
 
     def again(self) -> None:

@@ -35,14 +35,31 @@ class Recovery:
 
     @property
     def note(self) -> str:
-        """A sentence for the job's user."""
+        """A sentence for the job's user, who may not see the log."""
+        return f"{self.outcome}: {self.reason}"
+
+    @property
+    def outcome(self) -> str:
+        """The same for the log, where the reason stands a line above."""
         start = f"epoch {self.epoch}" if self.epoch else "the beginning"
         fewer = (
             ""
             if self.workers >= self.wanted
             else f", with {self.workers} of its {self.wanted} workers until it is started again or fails once more"
         )
-        return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}){fewer}: {self.reason}"
+        return f"the job went on from {start} after {self.seconds:.2f} s (attempt {self.attempt}){fewer}"
+
+
+def found_note(epoch: int, root: str, *, is_over: bool) -> str:
+    """From where a job goes on that is started again; where it is over, how to have it do something."""
+    where = f"epoch {epoch} in {root}"
+    if not is_over:
+        return f"it went on from {where}"
+    return (
+        f"nothing was left to do: the job has ended, or was stopped, and its answer is that of {where}. To run it "
+        "again from a savepoint of before, name that (from_savepoint, --from). Next time end it by cancel() or Ctrl-C "
+        "instead of stop() or --duration, if it is to go on"
+    )
 
 
 def shortly(error: PenstockError, topology: str) -> str:

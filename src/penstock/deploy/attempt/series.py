@@ -152,7 +152,7 @@ class Attempts:
         self.is_recovering = False
         self.recoveries += 1
         self.recovered.append(recovery)
-        log.warning("job %r: %s", self._name, recovery.note)
+        log.warning("job %r: %s", self._name, recovery.outcome)
 
     def _begin_again(self, epochs: DriverEpochs) -> None:
         """The next attempt, until its workers are at work; raises what it has failed with before."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REGISTER_SECONDS = 60.0  # executors of a fresh session arrive within this, on a busy machine
+BREAK_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its end can be seen
 SETTLE_SECONDS = 4.0  # Spark's count of busy slots is up to 1.5 s old
 
 
@@ -85,7 +86,18 @@ def require_classic(spark: SparkSession) -> None:
 
 def jvm_ending(spark: SparkSession, seconds: float = 0.0) -> str | None:
     """How Spark's JVM has ended, or ends within `seconds`; None while it runs, and where it is not our child."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return _ending(spark.sparkContext._gateway, seconds)
+
+
+def jvm_ending_behind(error: Exception) -> str | None:
+    """How this process's JVM has ended, where that is why a call of pyspark's has failed."""
+    from pyspark import SparkContext
+
+    return _ending(SparkContext._gateway, BREAK_SECONDS) if lost_jvm(error) else None
+
+
+def _ending(gateway: Any, seconds: float) -> str | None:  # noqa: ANN401 # Py4J's
+    process = getattr(gateway, "proc", None)
     if process is None:
         return None
     try:

@@ -4,13 +4,18 @@ As Spark's writer has it: `error`, the default, refuses such a folder, `append` 
 what is there first. Unlike Spark, `overwrite` refuses a folder that holds more than the files of a Parquet writer: a
 wrong path must not cost a home folder (tests/unit/test_deploy_folders.py). And an empty folder is as good as none in
 every mode, because people make one first. The driver looks, so a folder that is seen by workers alone is not examined.
+
+Nor do two write into one folder: readers could not tell the rows of two sinks apart, and see what a checkpoint keeps.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Set
 from fnmatch import fnmatch
+from itertools import combinations
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from penstock.errors import InvalidInput
 from penstock.run.endpoints import Mode, SinkFacts
@@ -33,6 +38,36 @@ def prepare_folders(sinks: Iterable[tuple[str, SinkFacts]], files_read: Callable
     for path in overwritten:
         for entry in found[path] or ():
             entry.unlink(missing_ok=True)
+
+
+def require_apart(sinks: Iterable[tuple[str, SinkFacts]], checkpoint: str | None) -> None:
+    """Refuse two sinks in one folder, which would mix their rows, and a sink's beside a job's checkpoints in one."""
+    given = [(f"sink {name!r}", sink.folder) for name, sink in sinks if sink.folder is not None]
+    given += [] if checkpoint is None else [("the checkpoint", checkpoint)]
+    faults = [_clash(*one, *other) for one, other in combinations(given, 2)]
+    if any(faults):
+        raise InvalidInput([fault for fault in faults if fault])
+
+
+def _clash(who: str, folder: str, other_who: str, other: str) -> str | None:
+    """Why two cannot both write where they do, if they cannot."""
+    here, there = _place(folder), _place(other)
+    if here == there:
+        return f"{who} and {other_who} are given the same folder, {folder}; give each one of its own"
+    if f"{here}/".startswith(f"{there.rstrip('/')}/"):
+        return f"{who} has the folder {folder}, which lies in that of {other_who}, {other}; put one beside the other"
+    if f"{there}/".startswith(f"{here.rstrip('/')}/"):
+        return _clash(other_who, other, who, folder)
+    return None
+
+
+def _place(folder: str) -> str:
+    """A path or URI in the one form that all names of the folder have."""
+    if "://" not in folder:
+        return os.path.realpath(folder)
+    if folder.startswith("file://"):
+        return os.path.realpath(unquote(urlsplit(folder).path))
+    return folder.partition("?")[0].rstrip("/")
 
 
 def folder_fault(

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import secrets
+import shlex
 import threading
 import time
 import weakref
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.checkpoint.savepoint_names import require_savepoint_name
 from penstock.deploy.attempt.attempt import KILL_SECONDS, LEAVE_SECONDS, OBEY_SECONDS, Surroundings
 from penstock.deploy.attempt.epochs import SAVEPOINT_SECONDS, DriverEpochs
 from penstock.deploy.attempt.series import Attempts
@@ -149,6 +151,11 @@ class Job:
         """Commit an epoch now and keep it under a name, until somebody removes it; answers its number."""
         if self._epochs is None:
             msg = f"job {self.name!r} has no checkpoints, so it has no savepoints; start it with checkpoint=FOLDER"
+            raise InvalidInput(msg)
+        require_savepoint_name(name)
+        if self._ended.is_set():
+            keep = f"`penstock checkpoint save {shlex.quote(self._epochs.store.root)} {name}`"
+            msg = f"job {self.name!r} is over, so it commits no epoch any more; {keep} keeps its last one"
             raise InvalidInput(msg)
         return self._epochs.savepoint(name, timeout).epoch
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.driver.binding import Placing
+from penstock.deploy.driver.folders import require_apart
 from penstock.deploy.driver.given_plan import require_own_plan
 from penstock.deploy.driver.preflight import WORKERS_MAX
 from penstock.deploy.line.network import Network
@@ -43,6 +44,7 @@ ROWS_MAX = 1 << 20  # of a batch
 LINGER_MS_MAX = 60_000.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.01, 3600.0
 CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX = 0.02, 86_400.0
+CHECKPOINT_INTERVAL_S = 10.0  # where none is given
 SILENCE_S_MIN, SILENCE_S_MAX = 2.0, 86_400.0
 SCHEDULER = "best"  # where none is named
 
@@ -73,7 +75,7 @@ class JobOptions:
     prometheus_port: int | None = None
     prometheus_host: str = "127.0.0.1"
     checkpoint: str | PathLike[str] | None = None
-    checkpoint_interval_s: float = 10.0
+    checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
     from_savepoint: str | None = None
     control_port: int | str | None = None
     data_ports: int | str | None = None
@@ -126,6 +128,12 @@ class JobOptions:
         if self.from_savepoint is not None and self.checkpoint is None:
             msg = f"from_savepoint is {self.from_savepoint!r}, and no checkpoint folder is given that it could lie in"
             raise InvalidInput(msg)
+        if self.checkpoint is None and self.checkpoint_interval_s != CHECKPOINT_INTERVAL_S:
+            msg = (
+                f"checkpoint_interval_s is {self.checkpoint_interval_s!r}, and no checkpoint folder is given, so that "
+                "no epochs are kept; give checkpoint=FOLDER (--checkpoint DIR) as well"
+            )
+            raise InvalidInput(msg)
 
     def _require_sound_network(self) -> None:
         require_kind(self.tls, str | PathLike | None, "tls", "the path of a folder with cert.pem, key.pem and ca.pem")
@@ -154,7 +162,8 @@ class JobOptions:
         if self.checkpoint is None:
             return None
         root = os.fspath(self.checkpoint)
-        root = root if "://" in root else os.path.abspath(root)  # as the driver means it, wherever workers are
+        if "://" not in root:
+            root = os.path.abspath(os.path.expanduser(root))  # as the driver means it, wherever workers are
         return CheckpointOrder(root, self.checkpoint_interval_s, savepoint=self.from_savepoint)
 
     @property
@@ -205,7 +214,13 @@ class JobOptions:
         find_method(self.fuse).require_read(self.fuse_options)
 
     def require_fitting(self, dataflow: Dataflow) -> None:
-        """Refuse a plan, a profile or constraints of another topology, as far as that is seen without workers."""
+        """Refuse a plan, a profile or constraints of another topology, and folders that several would write into.
+
+        That is, as far as it is seen without workers.
+        """
+        order = self.checkpoint_order
+        sinks = [(name, sink) for name, (sink, _) in dataflow.sinks().items()]
+        require_apart(sinks, None if order is None else order.root)
         if self.plan is not None:
             require_own_plan(dataflow, self.plan)
         graph = dataflow.placeable(() if self.profile is None else self.profile.tasks).validated()

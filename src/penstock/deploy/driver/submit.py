@@ -21,7 +21,7 @@ from penstock.deploy.driver.preflight import decide_workers
 from penstock.deploy.line.messages import TICKET_PROPERTY
 from penstock.deploy.session.closed import OPEN_NOTE, open_notes, setting_notes
 from penstock.deploy.session.interpreter import require_interpreter
-from penstock.deploy.session.py4j_log import leave_out
+from penstock.deploy.session.py4j_log import leave_out, leave_out_lost_accumulators
 from penstock.errors import InvalidInput
 from penstock.flow.io import require_batch
 from penstock.flow.pruning import needed_columns
@@ -134,6 +134,7 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
         epochs.open()
         notes += checkpoint_notes(dataflow)
     leave_out()
+    leave_out_lost_accumulators(context)
     job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options, epochs))
     job.begin()
     return job

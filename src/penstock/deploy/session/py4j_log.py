@@ -1,4 +1,4 @@
-"""What is left out of Py4J's log: reports of lost connections that are raised as errors too, and secrets.
+"""What is left out of Py4J's log and of stderr: reports of lost connections that are raised as errors too, and secrets.
 
 Py4J writes a traceback to the root logger whenever a call finds its connection broken, and raises afterwards. So a user
 whose JVM was killed, or whose session stopped while a thread still asked it something, read a traceback of Py4J's
@@ -10,8 +10,13 @@ the JVM, those with a job's ticket and a session's secret too (`test_py4j_logs_n
 from __future__ import annotations
 
 import logging
+import sys
+from typing import TYPE_CHECKING, Any
 
 from penstock.deploy.session.closed import names_a_secret
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 REPEATED = "Exception while sending command."
 COMMANDS = ("py4j.clientserver", "py4j.java_gateway")  # the loggers that are told of them
@@ -41,3 +46,17 @@ def leave_out() -> None:
     logging.getLogger().addFilter(_REPEATED)
     for name in COMMANDS:
         logging.getLogger(name).addFilter(_SECRET)
+
+
+def leave_out_lost_accumulators(context: SparkContext) -> None:
+    """Have the thread that adds up Spark's accumulators end without a traceback when the JVM is gone."""
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is None:
+        return
+    plain = type(server).handle_error
+
+    def told(request: object, client: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            plain(server, request, client)
+
+    server.handle_error = told
