@@ -26,7 +26,7 @@ from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
 from penstock.deploy.driver.outcome import CRASHED_IN_SPARK, Reports, judge
-from penstock.deploy.driver.preflight import hello_faults
+from penstock.deploy.driver.preflight import build_faults, passing_faults
 from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
 from penstock.deploy.driver.stage import Action
 from penstock.deploy.line.messages import Hello, encode_deployment
@@ -84,7 +84,7 @@ class Attempt:
         self.roll = self._server.roll
         location = f"{SCHEME}{order.host}:{self._server.port}"
         loopback = order.host == "127.0.0.1"
-        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job))
+        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job, number))
         call = WorkerCall(
             around.job,
             order.dataflow,
@@ -113,16 +113,21 @@ class Attempt:
     ) -> Bound | None:
         """Meet the workers and decide where tasks run; None where the attempt has ended before all were there.
 
-        Where `slots` is given, the attempt fails as soon as there are fewer slots than workers are waited for.
+        Where `slots` is given, the job goes on: the attempt fails as soon as there are fewer slots than workers are
+        waited for, and what may pass (memory that is short, a folder that is not seen) is no reason to end the job.
         """
         if not self._all_are_here(slots):
             return None
         roll = self.roll
         hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
         remove_probes(self._probes)
-        faults = hello_faults(hellos, platform.python_version(), pa.__version__, own_build())
-        if faults := faults + unseen_faults(self._probes, hellos):
-            raise UnfitSession(faults)
+        lasting = build_faults(hellos, platform.python_version(), pa.__version__, own_build())
+        passing = passing_faults(hellos) + unseen_faults(self._probes, hellos)
+        if lasting or (passing and slots is None):
+            raise UnfitSession(lasting + passing)
+        if passing:
+            msg = f"topology {self._name!r}: attempt {self.number} could not begin: {'; '.join(passing)}"
+            raise JobFailed(msg)
         dataflow = sized(self._around.order.dataflow, len(hellos))
         bound = bind(dataflow, hellos)
         deployment = replace(bound.deployment, checkpoint=checkpoint())
