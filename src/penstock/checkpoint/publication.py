@@ -30,6 +30,7 @@ class _Moved(Publication):
         self.folder, self._waiting = folder, waiting
         self._sink, self._store = sink, store_token(staging)
         self._shown_to: int | None = None  # the epoch up to which everything is shown; None: to be looked up
+        self.changed = 0  # files that were moved or removed: who waits sees by it that this goes forward
         self.notes: tuple[str, ...] = ()  # what people should know of the folder
 
     def resume(self, committed: Manifest | None) -> None:
@@ -65,6 +66,7 @@ class _Moved(Publication):
         for name in self.folder.names():
             if self._is_void(name, epoch):
                 self.folder.remove(name)
+                self.changed += 1
         self.folder.sync()
 
     def _show(self, parts: dict[str, str], *, is_new: bool) -> None:
@@ -91,6 +93,7 @@ class _Moved(Publication):
         for shown, waiting in parts.items():
             if self._waiting.file(waiting) is not None:
                 self._waiting.move(waiting, self.folder, shown)
+                self.changed += 1
             elif self.folder.file(shown) is None:
                 msg = (
                     f"sink {self._sink!r}: {self._waiting.named(waiting)} belongs to a committed epoch and is gone, so "
@@ -108,6 +111,7 @@ class _Moved(Publication):
             part = PartName.read(name, self._sink)
             if part is not None and part.store == self._store:
                 self._waiting.remove(name)
+                self.changed += 1
 
 
 class ParquetPublication(_Moved):

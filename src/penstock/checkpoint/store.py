@@ -50,6 +50,7 @@ class Store:
     def __init__(self, root: str, filesystem: fs.FileSystem | None = None) -> None:
         self.root = root
         self.notes: tuple[str, ...] = ()
+        self.removed = 0  # files: who waits for `keep` sees by it that it goes forward
         self._claims_seen: set[int] = set()
         try:
             self._files = files_at(root, filesystem)
@@ -73,9 +74,9 @@ class Store:
             msg = f"topology {topology[:80]!r} has a name of {len(topology):,} characters, not 1 to {most:,}"
             raise InvalidInput(msg)
         with self._using(""), self._files.alone():
-            self._require_topology(topology)
             if after is not None:
                 self.require_current(after)
+            self._require_topology(topology)
             last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(manifests.PARTS)))])
             for attempt in range(last + 1, last + 1 + CLAIMS_MAX):
                 claim = {"penstock": manifests.FORMAT, "attempt": attempt, "claimed_us": time.time_ns() // 1000}
@@ -89,15 +90,18 @@ class Store:
         raise StoreUnusable(msg)
 
     def require_current(self, attempt: int) -> None:
-        """StaleAttempt if a later attempt has claimed the store."""
+        """StaleAttempt if a later attempt has claimed the store; CheckpointDamaged where it does not know this one."""
         with self._using("attempts"):
             latest = max(self._attempts(), default=0)
         if latest > attempt:
             msg = f"attempt {latest} has taken over the checkpoints in {self.root}; attempt {attempt} ends here"
             raise StaleAttempt(msg)
         if latest < attempt:
-            msg = f"{self.root} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
-            raise StoreUnusable(msg)
+            raise CheckpointDamaged(
+                self.root,
+                f"it does not know attempt {attempt}: the folder was removed or replaced while the job ran",
+                "start the job anew in a folder that stays",
+            )
 
     @contextlib.contextmanager
     def held(self, attempt: int) -> Iterator[None]:
@@ -333,6 +337,7 @@ class Store:
     def _remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             self._files.remove(path)
+            self.removed += 1
 
     def _require_shared(self, attempt: int) -> None:
         """The worker sees the same folder as the driver that has claimed it."""

@@ -79,6 +79,7 @@ class Attempt:
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
         self._watchman: Watchman | None = None  # once they are at work
+        self._was_left = False  # workers had finished, and Spark had to be told to end what was left of them
         ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
@@ -169,13 +170,21 @@ class Attempt:
     # -- its end -------------------------------------------------------------------------------------------------------
 
     def ending(self) -> None:
-        """Wait until Spark is done with it, or something has ended it."""
-        with self.roll.changed:
-            self.roll.changed.wait_for(lambda: self.action.ended or self.roll.ending)
+        """Wait until Spark is done with it, or something has ended it.
+
+        A worker that says goodbye has handed over everything, and nobody looks after it any more. So where all have
+        said so Spark is waited for as long as a worker may be silent: one that is stopped there would hold the job up
+        for ever. Those that were handed a DataFrame still wait for the batch that Spark is at, however long that takes.
+        """
+        roll, action = self.roll, self.action
+        with roll.changed:
+            roll.changed.wait_for(lambda: action.ended or roll.ending or (self.has_finished and not action.reads))
+            roll.changed.wait_for(lambda: action.ended or roll.ending, self._around.order.silence_s)
 
     def end(self) -> None:
         """Wait until Spark is done with it; what does not obey is killed."""
         if not self.action.wait(OBEY_SECONDS if self.roll.hellos else 0):
+            self._was_left = self.has_finished
             self.action.cancel(KILL_SECONDS)
         self._await_survivors()
 
@@ -187,7 +196,7 @@ class Attempt:
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""
         if self._burial is None:
-            self.roll.command("cancel")
+            self.roll.cancel()
             name = f"penstock-{self._around.job}-burial"
             self._burial = threading.Thread(target=self._bury, name=name, daemon=True)
             self._burial.start()
@@ -213,7 +222,7 @@ class Attempt:
         """Spark ends an aborted stage before its workers are gone; they are told, and given a moment to go."""
         roll = self.roll
         if self.action.error is not None:
-            roll.command("cancel")
+            roll.cancel()
             with roll.changed:
                 roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
 
@@ -246,14 +255,14 @@ class Attempt:
 
     def judged(self, *, cancel_asked: bool) -> PenstockError | None:
         """What became of it, from everything that is known by now."""
-        roll, error = self.roll, self.action.error
+        roll, error = self.roll, None if self._was_left else self.action.error
         reports = Reports(
             self._name,
             dict(roll.hellos),
             dict(roll.statuses),
             [replace(fault, trace=with_source(fault.trace)) for fault in roll.faults],
             self.deployment,
-            self.action.reason,
+            None if self._was_left else self.action.reason,
             cancel_asked,
             self.workers_asked,
             None if roll.given_up is None else unkept(roll.given_up),
