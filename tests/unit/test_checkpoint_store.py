@@ -285,7 +285,7 @@ def test_an_attempt_that_was_taken_over_commits_nothing_more(kept: Store) -> Non
 def test_a_job_whose_folder_was_removed_is_told_so(kept: Store, filesystem: fs.FileSystem | None) -> None:
     shutil.rmtree(kept.root)
     same = Store(kept.root, filesystem)
-    with pytest.raises(StoreUnusable, match="does not know attempt 1: the folder was removed or replaced"):
+    with pytest.raises(CheckpointDamaged, match="does not know attempt 1: the folder was removed or replaced"):
         same.require_current(1)
     with pytest.raises(StoreUnusable, match="does not show the claim of attempt 1 here"):
         same.write_part(1, 4, 0, [])

@@ -18,7 +18,14 @@ from penstock.deploy.driver.facts import is_in_process
 from penstock.deploy.driver.given_plan import matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
-from penstock.deploy.driver.preflight import Executor, Facts, decide_workers, hello_faults, session_faults
+from penstock.deploy.driver.preflight import (
+    Executor,
+    Facts,
+    build_faults,
+    decide_workers,
+    passing_faults,
+    session_faults,
+)
 from penstock.deploy.driver.rendezvous import STEP_SECONDS, wait_in_steps
 from penstock.deploy.driver.slots import Slots, Use, node_names, taken_note, uses
 from penstock.deploy.driver.submit import start_topology
@@ -179,10 +186,9 @@ def test_every_fault_of_a_session_is_named() -> None:
 
 def test_other_pythons_and_too_little_memory_are_named() -> None:
     crowd = [dataclasses.replace(hello, memory_mb=300.0) for hello in hellos("x", "x")]
-    found = hello_faults(crowd, "3.12.1", "26", "")
-    assert "Python is 3.12.1 on the driver but 3.11.7" in found[0]
-    assert "300 MB free for 2 workers" in found[1]
-    assert hello_faults(hellos("x", "y"), "3.11.7", "26", "") == []
+    assert "Python is 3.12.1 on the driver but 3.11.7" in build_faults(crowd, "3.12.1", "26", "")[0]
+    assert "300 MB free for 2 workers" in passing_faults(crowd)[0]
+    assert build_faults(hellos("x", "y"), "3.11.7", "26", "") == passing_faults(hellos("x", "y")) == []
 
 
 def test_a_worker_of_another_build_is_refused() -> None:
@@ -192,15 +198,15 @@ def test_a_worker_of_another_build_is_refused() -> None:
         dataclasses.replace(other, build="1.0 (core aa, package cc)"),
         old,
     ]
-    assert hello_faults(came[:1], "3.11.7", "26", "1.0 (core aa, package bb)") == []
-    assert hello_faults(came, "3.11.7", "26", "1.0 (core aa, package bb)") == [
+    assert build_faults(came[:1], "3.11.7", "26", "1.0 (core aa, package bb)") == []
+    assert build_faults(came, "3.11.7", "26", "1.0 (core aa, package bb)") == [
         "penstock is 1.0 (core aa, package bb) on the driver but 1.0 (core aa, package cc) on executor y:2, "
         "of an unknown build on executor y:3; install the same wheel on all machines"
     ]
 
 
 def test_what_a_worker_says_of_itself_is_told() -> None:
-    found = hello_faults([dataclasses.replace(hellos("x:1")[0], unfit="no port is left")], "3.11.7", "26", "")
+    found = passing_faults([dataclasses.replace(hellos("x:1")[0], unfit="no port is left")])
     assert found == ["worker 0 on executor x:1 cannot take part: no port is left"]
 
 

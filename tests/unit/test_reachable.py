@@ -18,7 +18,10 @@ HELLO = Hello(0, 2, "10.0.0.3:77", "10.0.0.3", 1, 2, 3, "boot", "ipc", "3.11", "
 
 
 def test_a_worker_says_what_it_does_not_see(tmp_path: Path) -> None:
-    probes = [*source_probes([("rows", str(tmp_path / "missing"))]), *sink_probes([("out", str(tmp_path / "o"))], "j1")]
+    probes = [
+        *source_probes([("rows", str(tmp_path / "missing"))]),
+        *sink_probes([("out", str(tmp_path / "o"))], "j1", 1),
+    ]
     assert unseen(probes) == (0,)
     faults = unseen_faults(probes, [HELLO, replace(HELLO, worker=1, unseen=unseen(probes))])
     assert len(faults) == 1
@@ -29,16 +32,22 @@ def test_a_worker_says_what_it_does_not_see(tmp_path: Path) -> None:
 
 def test_what_was_put_there_to_be_seen_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    probes = [*source_probes([("rows", str(tmp_path / "data"))]), *sink_probes([("out", str(tmp_path))], "j1")]
+    probes = [*source_probes([("rows", str(tmp_path / "data"))]), *sink_probes([("out", str(tmp_path))], "j1", 1)]
     assert unseen(probes) == ()
     remove_probes(probes)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert unseen(probes) == (1,)
 
 
+def test_what_an_attempt_leaves_behind_hides_nothing_from_the_next(tmp_path: Path) -> None:
+    first, second = (sink_probes([("out", str(tmp_path))], "j1", attempt) for attempt in (1, 2))
+    remove_probes(first)  # what is left of an attempt goes beside the next
+    assert unseen(second) == ()
+
+
 def test_a_folder_that_the_driver_cannot_make_is_taken_at_its_word(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert sink_probes([("out", str(tmp_path / "file" / "out"))], "j1") == []
+    assert sink_probes([("out", str(tmp_path / "file" / "out"))], "j1", 1) == []
 
 
 def test_relative_paths_mean_the_folder_in_which_the_topology_was_written(

@@ -13,7 +13,16 @@ from penstock.checkpoint.policy import Cause
 from penstock.deploy.attempt.recovery import REASON_CHARACTERS_MAX, Recovery, cause_of, found_note, shortly
 from penstock.deploy.attempt.series import Attempts
 from penstock.deploy.line.messages import Fault
-from penstock.errors import InvalidInput, JobCancelled, JobFailed, UnfitSession
+from penstock.errors import (
+    CheckpointDamaged,
+    InternalError,
+    InvalidInput,
+    JobCancelled,
+    JobFailed,
+    StaleAttempt,
+    StoreUnusable,
+    UnfitSession,
+)
 
 
 def test_a_note_says_from_where_after_how_long_and_why() -> None:
@@ -40,8 +49,20 @@ def test_a_failing_function_is_the_cause_before_the_peers_that_it_took_along() -
     assert cause_of(JobFailed("worker 1 died"), faults[:1]) == Cause("worker", "", "worker 1 died")
 
 
+def test_a_store_that_fails_the_driver_may_do_better_the_next_time() -> None:
+    told = "cannot use /kept for checkpoints: Input/output error; give a folder that can be written"
+    assert cause_of(StoreUnusable(told), []) == Cause("store", "", told)
+
+
 def test_what_another_attempt_would_meet_as_well_ends_the_job() -> None:
-    for error in (JobCancelled("cancelled"), UnfitSession(["other Python"]), InvalidInput("no such column")):
+    for error in (
+        JobCancelled("cancelled"),
+        UnfitSession(["other Python"]),
+        InvalidInput("no such column"),
+        StaleAttempt("attempt 2 has taken over"),
+        CheckpointDamaged("/kept", "it does not know attempt 1"),
+        InternalError("a bug"),
+    ):
         assert cause_of(error, []) is None
 
 

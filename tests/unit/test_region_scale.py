@@ -214,7 +214,7 @@ def test_commands_say_which_region_and_others_do_not_listen() -> None:
         task.scale("mine", 9)
 
 
-@pytest.mark.parametrize("end", [lambda roll: roll.command("cancel"), lambda roll: roll.close()])
+@pytest.mark.parametrize("end", [lambda roll: roll.cancel(), lambda roll: roll.close()])
 def test_a_job_that_was_told_to_end_is_not_scaled(end: Callable[[Roll], None]) -> None:
     roll = Roll()
     roll.scale("region", 2)

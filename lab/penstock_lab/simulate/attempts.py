@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.contract import Report
 from penstock.checkpoint.policy import Cause, Failures, GiveUp
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
+from penstock.deploy.attempt.recovery import cause_of
 from penstock.deploy.worker.keeper import Keeper
 from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE
-from penstock.run.engine.epochs import TaskSnapshot, asked_epoch
+from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.operators.sinks.folder import STAGING
 from penstock_lab.simulate.actors import Actor, Process
@@ -86,7 +87,7 @@ class SimulatedAttempt:
         self.is_published = False
         self.unheard: list[tuple[int, int]] = []  # workers and epochs
         self.goodbyes: set[int] = set()
-        self.given_up: str | None = None
+        self.is_cancelled = False
         self.cause: str | None = None  # why it fails
         self.noticed_us = 0  # when the driver hears of that
         self.steps_left: int | None = None  # once it was given up
@@ -100,16 +101,14 @@ class SimulatedAttempt:
 
     # -- what the driver's epochs ask of a roll ------------------------------------------------------------------------
 
-    def command(self, word: str) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Tell all workers that an epoch begins; they hear it in any order."""
-        epoch = asked_epoch(word)
-        if epoch is not None:
-            count = len(self.processes)
-            self.unheard += [(w, epoch) for w in self._world.random.sample(range(count), count)]
+        count = len(self.processes)
+        self.unheard += [(w, epoch) for w in self._world.random.sample(range(count), count)]
 
-    def give_up(self, reason: str) -> None:
+    def cancel(self) -> None:
         """Epochs cannot go on."""
-        self.given_up = reason
+        self.is_cancelled = True
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class SimulatedAttempt:
     def is_ending(self) -> bool:
         """Whether the driver has heard that it ends, well or not."""
         is_noticed = self.cause is not None and self._world.now_us >= self.noticed_us
-        return is_noticed or self.given_up is not None or self.has_finished
+        return is_noticed or self.is_cancelled or self.has_finished
 
     @property
     def has_finished(self) -> bool:
@@ -169,20 +168,27 @@ class Driver:
         failures = Failures(world.policy)
         while not epochs.is_over:
             attempt = self._at_work(epochs)
-            if attempt.has_finished or attempt.given_up is not None:
-                epochs.end(finished=attempt.has_finished)
+            if attempt.has_finished:
+                epochs.end()
+            if attempt.has_finished and epochs.error is None:
                 break
-            decided = failures.failed(world.now_us, Cause("worker", "", str(attempt.cause)), epochs.last_epoch)
+            cause = Cause("worker", "", str(attempt.cause)) if epochs.error is None else cause_of(epochs.error, ())
+            if cause is None:
+                epochs.end()
+                break
+            decided = failures.failed(world.now_us, cause, epochs.last_epoch)
             if isinstance(decided, GiveUp):
                 self.gave_up = decided.reason
                 return
             world.give_up(attempt)
-            epochs.end(finished=False)
+            epochs.end()
             if not epochs.is_over:
                 world.actors.wait(lambda: False, decided.after_s)
                 epochs.again()
         if not epochs.is_over:
-            raise epochs.error or JobFailed("all workers have ended, and the last epoch is not committed")
+            raise (
+                epochs.stuck or epochs.error or JobFailed("all workers have ended, and the last epoch is not committed")
+            )
         epochs.finish()
         self.has_finished = True
 

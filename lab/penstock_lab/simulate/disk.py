@@ -2,8 +2,8 @@
 
 A file's bytes last when the file was synced, a name when its folder was. A loss of power keeps what lasts and, of the
 rest, what chance decides: the first so many changes of names, as a journal would, or any of them; a file that was not
-synced is cut anywhere, or has zeros. A rename may keep both names and never neither: every file system with a journal
-promises that much. Nothing here knows of processes; `system.py` does.
+synced is cut anywhere, or has zeros. A rename may keep both names and never neither, but that of a folder one of them:
+every file system with a journal promises that much. Nothing here knows of processes; `system.py` does.
 """
 
 from __future__ import annotations
@@ -154,6 +154,10 @@ class Disk:
             return [change for change in self._changes if change.group in kept]
         found: dict[int, int] = {group: rng.choice((0, 1, 2)) for group in groups}  # of its changes, the first so many
         taken: list[_Change] = []
+        whole = {
+            change.group for change in self._changes if change.node is not None and change.node.entries is not None
+        }
+        found.update({group: 2 for group in whole if found[group] == 1})
         for change in self._changes:
             if found[change.group] > 0:
                 found[change.group] -= 1

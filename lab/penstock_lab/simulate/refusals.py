@@ -23,38 +23,31 @@ T = TypeVar("T")
 STALL_STEPS = (20, 400, 3_000)  # of a driver while another takes over, or of one thread
 REFUSALS_MAX = 6
 EPOCHS_THREAD = "penstock-epochs"
-OF_THE_STORE = ("attempts", "manifests", "parts", "savepoints", "job.json", "lock")
-
-# Whether the thread that commits epochs is refused something while sinks show them, and stands still alone, and what
-# sinks' folders refuse the driver has to be a typed error. Off for as long as a publication that failed or that is slow
-# counts as done: jobs that end so lose their last epoch's rows.
-IN_PUBLICATION = False
 
 
 class Refusals:
     """What of these one seed has."""
 
-    def __init__(self, seed: int, store: str, *, is_on: bool) -> None:
+    def __init__(self, seed: int, *, is_on: bool) -> None:
         self._random = rng = random.Random(f"refusals of {seed}")  # noqa: S311 - a simulation
-        self._store = store
         self._left = rng.choice((0, 1, 2, REFUSALS_MAX)) if is_on else 0
         self._stalls_left = rng.choice((0, 1, 3)) if is_on else 0
         self._chance = rng.choice((0.003, 0.03))  # at each change of a file; a tenth of that when one is read
         self._raised: list[OSError] = []
         self._stood: list[Process] = []  # drivers whose thread of epochs has
 
-    def change(self, process: Process, thread: Actor | None, what: str, path: str) -> tuple[str, OSError] | None:
+    def change(self, process: Process, what: str, path: str) -> tuple[str, OSError] | None:
         """Whether this change is refused, and how."""
-        if not self._is_due(process, thread, path, self._chance):
+        if not self._is_due(process, self._chance):
             return None
         if what == "put":
             return self._random.choice((BEFORE, AFTER)), self._error(None, path)
         code = errno.EIO if what in {"sync", "remove"} else self._random.choice((errno.EIO, errno.ENOSPC))
         return (AMID if what == "write" else BEFORE), self._error(code, path)
 
-    def read(self, process: Process, thread: Actor | None, path: str, *, is_object: bool) -> OSError | None:
+    def read(self, process: Process, path: str, *, is_object: bool) -> OSError | None:
         """Whether this look at a file or folder is refused."""
-        if not self._is_due(process, thread, path, self._chance / 10):
+        if not self._is_due(process, self._chance / 10):
             return None
         return self._error(None if is_object else errno.ESTALE, path)
 
@@ -70,8 +63,7 @@ class Refusals:
         """Whether a driver may end by this: it was refused something, or its thread of epochs stood still too long."""
         if isinstance(error, JobFailed) and driver in self._stood:
             return True
-        is_typed = isinstance(error, PenstockError) or not IN_PUBLICATION
-        return is_typed and self.is_behind(error)
+        return isinstance(error, PenstockError) and self.is_behind(error)
 
     def stalls(self, threads: Sequence[T]) -> tuple[T, int] | None:
         """One of these that stands still, and for how many steps."""
@@ -83,16 +75,10 @@ class Refusals:
             self._stood.append(thread.process)
         return thread, self._random.choice(STALL_STEPS)
 
-    def may_stall(self, thread: Actor) -> bool:
-        """Whether this thread of a driver may stand still alone."""
-        return IN_PUBLICATION or thread.name != EPOCHS_THREAD
-
-    def _is_due(self, process: Process, thread: Actor | None, path: str, chance: float) -> bool:
+    def _is_due(self, process: Process, chance: float) -> bool:
         if not self._left or process.number == 0:  # 0: who looks on from outside
             return False
-        is_shown = not path.removeprefix(f"{self._store}/").startswith(OF_THE_STORE)
-        is_spared = thread is not None and thread.name == EPOCHS_THREAD and is_shown and not IN_PUBLICATION
-        if is_spared or self._random.random() >= chance:
+        if self._random.random() >= chance:
             return False
         self._left -= 1
         return True

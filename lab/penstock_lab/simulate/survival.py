@@ -56,7 +56,7 @@ class Survival:
         self.root = rng.choice(("/store", "/store", f"{BUCKET}store"))
         self.kept, self.interval_s = rng.choice((1, 2, 3)), rng.choice((0.0002, 0.002, 0.02))
         self.policy = Policy(failures_max=rng.choice((2, 10)), wait_first_s=0.01, wait_max_s=0.1)
-        self.refusals = Refusals(seed, "/store", is_on=refuses)
+        self.refusals = Refusals(seed, is_on=refuses)
         self.crashes_left = rng.choice((0, 1, 2, 3, 4, 6, 8))
         self._crash_chance = rng.choice((0.0, 0.002, 0.01))  # at each step
         self._file_chance = rng.choice((0.0, 0.003, 0.02))  # at each change of a file
@@ -177,7 +177,7 @@ class Survival:
         current = self._current
         threads: list[Actor | Kept] = []
         if current is not None:
-            threads += [actor for actor in self.actors.of(current.process) if self.refusals.may_stall(actor)]
+            threads += self.actors.of(current.process)
             threads += [] if current.attempt is None else current.attempt.ports
         if (found := self.refusals.stalls(threads)) is not None:
             thread, steps = found
@@ -332,7 +332,7 @@ class Survival:
 
     def refuses(self, process: Process, what: str, path: str) -> tuple[str, OSError] | None:
         """Whether a change of a file fails, and everybody lives."""
-        refused = self.refusals.change(process, self.actors.running, what, path)
+        refused = self.refusals.change(process, what, path)
         if refused is not None:
             self.note(process.number, f"refused   {what} {path}, {refused[0]}: {refused[1]}")
             (self.reader.doubtful.add if refused[0] == AFTER else self.reader.doubtful.discard)(path)
@@ -340,7 +340,7 @@ class Survival:
 
     def refuses_to_read(self, process: Process, path: str, *, is_object: bool) -> OSError | None:
         """Whether looking at a file fails."""
-        error = self.refusals.read(process, self.actors.running, path, is_object=is_object)
+        error = self.refusals.read(process, path, is_object=is_object)
         if error is not None:
             self.note(process.number, f"refused   to read {path}: {error}")
         return error

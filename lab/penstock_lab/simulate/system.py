@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from penstock.checkpoint import files, store
-from penstock.deploy.attempt import epochs
+from penstock.deploy.attempt import epoch_thread, epochs
 from penstock.run.operators.sinks import folder
 from penstock_lab.simulate.actors import Actors, Condition, Killed, Lock, Process, Thread
 from penstock_lab.simulate.disk import Disk, Node
@@ -166,7 +166,8 @@ def replaced(system: System) -> contextlib.AbstractContextManager[None]:
             | {"open": seen.fdopen, "threading": SimpleNamespace(Lock=lambda: Lock(system.actors))},
             folder: {"os": seen, "fs": arrow, "uuid4": lambda: SimpleNamespace(hex=system.token())},
             store: {"time": clock, "secrets": tokens},
-            epochs: {"time": clock, "threading": threads},
+            epochs: {"threading": threads},
+            epoch_thread: {"time": clock, "threading": threads},
         }
     )
 

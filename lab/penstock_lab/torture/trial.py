@@ -28,7 +28,6 @@ from penstock.deploy.driver import job as job_room
 from penstock.deploy.driver.rendezvous import Roll, wait_until
 from penstock.errors import InternalError, PenstockError
 from penstock.flow import io
-from penstock.run.engine.epochs import asked_epoch
 from penstock.run.operators.sinks.staged import PartName
 from penstock_lab.torture import checker
 from penstock_lab.torture.contract import BROKEN, HELD, VOID, Row, is_clean
@@ -130,8 +129,8 @@ class Trial:
     @property
     def epoch_under_way(self) -> int | None:
         """The epoch that workers were told of and that is not committed, if any."""
-        told = [epoch for word in list(self.roll._commands) if (epoch := asked_epoch(word)) is not None]
-        return told[-1] if told and told[-1] > self.job.epoch else None
+        told = self.roll.epoch
+        return told if told > self.job.epoch else None
 
     def await_(self, condition: Callable[[], bool], what: str, seconds: float = MOMENT_SECONDS) -> None:
         """Until it holds; Unmet where it does not in time, Broken where the job has failed meanwhile."""

@@ -63,7 +63,7 @@ class Policy:
 class Cause:
     """Why an attempt failed."""
 
-    kind: str  # as of a worker's fault: task, peer, input, worker
+    kind: str  # as of a worker's fault: task, peer, input, worker; or store, where it failed the driver
     task: str  # empty where none is to blame
     message: str
 

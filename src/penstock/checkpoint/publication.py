@@ -31,6 +31,7 @@ class _Moved(Publication):
         self.folder, self._waiting = folder, waiting
         self._sink, self._store = sink, token
         self._shown_to: int | None = None  # the epoch up to which everything is shown; None: to be looked up
+        self.changed = 0  # files that were moved or removed: who waits sees by it that this goes forward
         self.notes: tuple[str, ...] = ()  # what people should know of the folder
 
     def resume(self, committed: Manifest | None) -> None:
@@ -66,6 +67,7 @@ class _Moved(Publication):
         for name in self.folder.names():
             if self._is_void(name, epoch):
                 self.folder.remove(name)
+                self.changed += 1
         self.folder.sync()
 
     def _show(self, parts: dict[str, str], *, is_new: bool) -> None:
@@ -103,6 +105,7 @@ class _Moved(Publication):
             folder, _, waiting = left.rpartition("/")
             if self._waiting.file(waiting) is not None:
                 self._waiting.move(waiting, self.folder, shown)
+                self.changed += 1
             elif self.folder.file(shown) is None:
                 raise JobFailed(self._missing(waiting, folder))
         if parts:
@@ -123,6 +126,7 @@ class _Moved(Publication):
             part = PartName.read(name, self._sink)
             if part is not None and self._is_own(part):
                 self._waiting.remove(name)
+                self.changed += 1
 
 
 class ParquetPublication(_Moved):

@@ -64,6 +64,7 @@ class Store:
     def __init__(self, root: str, filesystem: fs.FileSystem | None = None) -> None:
         self.root, self.shown = root, shown(root)
         self.notes: tuple[str, ...] = ()
+        self.removed = 0  # files: who waits for `keep` sees by it that it goes forward
         self._claims_seen: set[int] = set()
         self._token: str | None = None
         try:
@@ -90,9 +91,9 @@ class Store:
             msg = f"topology {topology[:80]!r} has a name of {len(topology):,} characters, not 1 to {most:,}"
             raise InvalidInput(msg)
         with self._using(""), self._files.alone():
-            self._require_topology(topology)
             if after is not None:
                 self.require_current(after)
+            self._require_topology(topology)
             last = max([0, *self._attempts(), *map(int, filter(FOLDER.fullmatch, self._files.names(PARTS)))])
             for attempt in range(last + 1, last + 1 + CLAIMS_MAX):
                 claim = {"penstock": manifests.FORMAT, "attempt": attempt, "claimed_us": time.time_ns() // 1000}
@@ -106,15 +107,18 @@ class Store:
         raise StoreUnusable(msg)
 
     def require_current(self, attempt: int) -> None:
-        """StaleAttempt if a later attempt has claimed the store."""
+        """StaleAttempt if a later attempt has claimed the store; CheckpointDamaged where it does not know this one."""
         with self._using("attempts"):
             latest = max(self._attempts(), default=0)
         if latest > attempt:
             msg = f"attempt {latest} has taken over the checkpoints in {self.shown}; attempt {attempt} ends here"
             raise StaleAttempt(msg)
         if latest < attempt:
-            msg = f"{self.shown} does not know attempt {attempt}: the folder was removed or replaced while the job ran"
-            raise StoreUnusable(msg)
+            raise CheckpointDamaged(
+                self.shown,
+                f"it does not know attempt {attempt}: the folder was removed or replaced while the job ran",
+                "start the job anew in a folder that stays",
+            )
 
     @contextlib.contextmanager
     def held(self, attempt: int) -> Iterator[None]:
@@ -416,6 +420,7 @@ class Store:
         for path in paths:
             try:
                 self._files.remove(path)
+                self.removed += 1
             except (OSError, pa.ArrowException) as error:
                 fault = fault or error
         return fault

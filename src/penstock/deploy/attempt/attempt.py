@@ -26,7 +26,7 @@ from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
 from penstock.deploy.driver.outcome import CRASHED_IN_SPARK, Reports, judge
-from penstock.deploy.driver.preflight import hello_faults
+from penstock.deploy.driver.preflight import build_faults, passing_faults
 from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
 from penstock.deploy.driver.stage import Action
 from penstock.deploy.line.messages import Hello, encode_deployment
@@ -79,12 +79,13 @@ class Attempt:
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
         self._watchman: Watchman | None = None  # once they are at work
+        self._was_left = False  # workers had finished, and Spark had to be told to end what was left of them
         ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
         location = f"{SCHEME}{order.host}:{self._server.port}"
         loopback = order.host == "127.0.0.1"
-        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job))
+        self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job, number))
         call = WorkerCall(
             around.job,
             order.dataflow,
@@ -113,16 +114,21 @@ class Attempt:
     ) -> Bound | None:
         """Meet the workers and decide where tasks run; None where the attempt has ended before all were there.
 
-        Where `slots` is given, the attempt fails as soon as there are fewer slots than workers are waited for.
+        Where `slots` is given, the job goes on: the attempt fails as soon as there are fewer slots than workers are
+        waited for, and what may pass (memory that is short, a folder that is not seen) is no reason to end the job.
         """
         if not self._all_are_here(slots):
             return None
         roll = self.roll
         hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
         remove_probes(self._probes)
-        faults = hello_faults(hellos, platform.python_version(), pa.__version__, own_build())
-        if faults := faults + unseen_faults(self._probes, hellos):
-            raise UnfitSession(faults)
+        lasting = build_faults(hellos, platform.python_version(), pa.__version__, own_build())
+        passing = passing_faults(hellos) + unseen_faults(self._probes, hellos)
+        if lasting or (passing and slots is None):
+            raise UnfitSession(lasting + passing)
+        if passing:
+            msg = f"topology {self._name!r}: attempt {self.number} could not begin: {'; '.join(passing)}"
+            raise JobFailed(msg)
         dataflow = sized(self._around.order.dataflow, len(hellos))
         bound = bind(dataflow, hellos)
         deployment = replace(bound.deployment, checkpoint=checkpoint())
@@ -164,13 +170,21 @@ class Attempt:
     # -- its end -------------------------------------------------------------------------------------------------------
 
     def ending(self) -> None:
-        """Wait until Spark is done with it, or something has ended it."""
-        with self.roll.changed:
-            self.roll.changed.wait_for(lambda: self.action.ended or self.roll.ending)
+        """Wait until Spark is done with it, or something has ended it.
+
+        A worker that says goodbye has handed over everything, and nobody looks after it any more. So where all have
+        said so Spark is waited for as long as a worker may be silent: one that is stopped there would hold the job up
+        for ever. Those that were handed a DataFrame still wait for the batch that Spark is at, however long that takes.
+        """
+        roll, action = self.roll, self.action
+        with roll.changed:
+            roll.changed.wait_for(lambda: action.ended or roll.ending or (self.has_finished and not action.reads))
+            roll.changed.wait_for(lambda: action.ended or roll.ending, self._around.order.silence_s)
 
     def end(self) -> None:
         """Wait until Spark is done with it; what does not obey is killed."""
         if not self.action.wait(OBEY_SECONDS if self.roll.hellos else 0):
+            self._was_left = self.has_finished
             self.action.cancel(KILL_SECONDS)
         self._await_survivors()
 
@@ -182,7 +196,7 @@ class Attempt:
     def bury(self) -> None:
         """End what is left of an attempt that was given up, beside whatever comes next."""
         if self._burial is None:
-            self.roll.command("cancel")
+            self.roll.cancel()
             name = f"penstock-{self._around.job}-burial"
             self._burial = threading.Thread(target=self._bury, name=name, daemon=True)
             self._burial.start()
@@ -208,7 +222,7 @@ class Attempt:
         """Spark ends an aborted stage before its workers are gone; they are told, and given a moment to go."""
         roll = self.roll
         if self.action.error is not None:
-            roll.command("cancel")
+            roll.cancel()
             with roll.changed:
                 roll.changed.wait_for(lambda: len(roll.statuses) + 1 >= len(roll.hellos), LEAVE_SECONDS)
 
@@ -241,14 +255,14 @@ class Attempt:
 
     def judged(self, *, cancel_asked: bool) -> PenstockError | None:
         """What became of it, from everything that is known by now."""
-        roll, error = self.roll, self.action.error
+        roll, error = self.roll, None if self._was_left else self.action.error
         reports = Reports(
             self._name,
             dict(roll.hellos),
             dict(roll.statuses),
             [replace(fault, trace=with_source(fault.trace)) for fault in roll.faults],
             self.deployment,
-            self.action.reason,
+            None if self._was_left else self.action.reason,
             cancel_asked,
             self.workers_asked,
             None if roll.given_up is None else unkept(roll.given_up),

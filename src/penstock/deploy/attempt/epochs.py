@@ -1,36 +1,38 @@
 """The driver's side of epochs: begins them, commits what workers have handed over, has sinks show it.
 
-`checkpoint/coordinator.py` decides; this is its shell: a thread for each attempt, and the store. An epoch is committed
-by its manifest; then sinks publish. What a crash leaves between the two is published when the job goes on, before
-anything else (`resume`). A later attempt at the same store, from any driver, ends this one before it commits again.
+Each attempt has a thread of its own (`epoch_thread.py`); here is what outlasts it: the store, what is committed, what
+sinks show. An epoch is committed by its manifest; then sinks publish. What a crash or an error leaves between the two
+is published when the job goes on, before anything else (`resume`), or at its end (`finish`). Nothing that waits to be
+shown is removed before the last epoch is shown (`test_what_is_committed_and_not_shown_stays_until_it_is`). A later
+attempt at the same store, from any driver, ends this one before it commits again.
 Decision: docs/decisions/0043-epochs.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Report
-from penstock.checkpoint.coordinator import Coordinator, Whole
+from penstock.checkpoint.coordinator import Coordinator
+from penstock.checkpoint.files import reason_of
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.epoch_thread import STILL_SECONDS, AttemptEpochs, now_us
 from penstock.deploy.attempt.fitting import Fitting
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.attempt.recovery import found_note
 from penstock.deploy.driver.rendezvous import Roll
-from penstock.errors import InvalidInput, PenstockError, StoreUnusable
-from penstock.model.task_id import operator_of
+from penstock.errors import InvalidInput, JobFailed, PenstockError, StoreUnusable
 from penstock.run.dataflow import Dataflow
-from penstock.run.engine.epochs import epoch_command
 from penstock.run.engine.worker import Checkpoint
 
 log = logging.getLogger(__name__)
-LAST_SECONDS = 30.0  # for the last epoch, once every worker has said goodbye
 SAVEPOINT_SECONDS = 60.0
 
 
@@ -54,12 +56,10 @@ class DriverEpochs:
         self.committed: Manifest | None = None
         self.attempt = 0  # the number that the store gave last
         self.notes: tuple[str, ...] = ()
-        self.error: PenstockError | None = None  # why epochs cannot go on
+        self.stuck: JobFailed | None = None  # the thread of an attempt does not end, so there can be no other
         self._changed = threading.Condition()
-        self._reports: list[Report] = []
-        self._thread: threading.Thread | None = None
-        self._over = False  # the attempt under way has ended
-        self._asked = 0  # epochs wanted out of turn, counted
+        self._at_work: AttemptEpochs | None = None  # the last attempt whose workers were sent to work
+        self._is_finished = False
         self._began_from = 0  # the epoch from which the attempt before began
 
     # -- from attempt to attempt ---------------------------------------------------------------------------------------
@@ -100,24 +100,32 @@ class DriverEpochs:
     def again(self) -> None:
         """Another attempt begins: void is what is not committed. StaleAttempt where another driver has taken over.
 
-        Where the attempt before got no further than its first epoch, that may be damaged: then all of it is read. A
-        commit that has failed may have come to the store all the same, so what is there counts, and not what is known.
+        Where the attempt before got no further than its first epoch, that may be damaged: then all of it is read. So
+        it is where its epochs failed, because a manifest may be there although writing it has failed
+        (`test_an_epoch_whose_commit_seemed_to_fail_is_found_by_the_next_attempt`).
         """
+        self._require_ended()
         self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)  # never back from another driver
-        error, self.error = self.error, None
-        is_known = error is None and self.store.numbers()[-1:] == ([self.last_epoch] if self.last_epoch else [])
+        is_known = self.error is None and self.store.numbers()[-1:] == ([self.last_epoch] if self.last_epoch else [])
         if not is_known or self.last_epoch == self._began_from > 0:
             self.committed = self.store.latest()
             self.notes += self.store.notes
         self._resume()
+        self._at_work = None
 
     def _resume(self) -> None:
         self._began_from = self.last_epoch
         if self.committed is not None:
             self.committed = self.store.begin(self.attempt, self.committed)
         with self.store.held(self.attempt):
-            for publication in self._publications.values():
-                publication.resume(self.committed)
+            for name, publication in self._publications.items():
+                with self._showing(name):
+                    publication.resume(self.committed)
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the epochs of the attempt that was sent to work last could not go on."""
+        return None if self._at_work is None else self._at_work.error
 
     @property
     def last_epoch(self) -> int:
@@ -136,15 +144,12 @@ class DriverEpochs:
 
     def begin(self, roll: Roll, worker_of: Mapping[str, int], workers: int) -> None:
         """The workers of an attempt are at work."""
+        interval_us = round(self._order.interval_s * 1e6)
+        coordinator = Coordinator(self.attempt, workers, self.last_epoch, interval_us, now_us())
+        name = self._dataflow.name
         with self._changed:
-            self._reports, self._over = [], False
-        coordinator = Coordinator(
-            self.attempt, workers, self.last_epoch, round(self._order.interval_s * 1e6), _now_us()
-        )
-        self._thread = threading.Thread(
-            target=self._run, args=(coordinator, roll, dict(worker_of)), name="penstock-epochs", daemon=True
-        )
-        self._thread.start()
+            self._at_work = AttemptEpochs(self.attempt, coordinator, roll, worker_of, name, self._commit, self._changed)
+        self._at_work.start()
 
     def kept(self, worker: int, report: Report) -> None:
         """A worker's part is kept; called by the threads of the control server."""
@@ -152,100 +157,83 @@ class DriverEpochs:
             msg = f"worker {worker} reports a part of worker {report.part.worker}"
             raise ValueError(msg)
         with self._changed:
-            self._reports.append(report)
-            self._changed.notify_all()
+            if self._at_work is not None:
+                self._at_work.reported(report)
 
-    def end(self, *, finished: bool) -> None:
-        """The attempt is over. Where all workers finished, their last epoch is waited for."""
-        with self._changed:
-            if finished:
-                self._changed.wait_for(lambda: self.is_over or self.error is not None, LAST_SECONDS)
-            self._over = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(LAST_SECONDS)
+    def end(self) -> None:
+        """The attempt is over: what its workers have handed over by now is committed and shown, and nothing after it.
+
+        Waits for as long as that goes forward; what does not is `stuck`.
+        """
+        attempt = self._at_work
+        if attempt is None or self.stuck is not None or attempt.await_end(self._progress):
+            return
+        self.stuck = JobFailed(
+            f"topology {self._dataflow.name!r}: {self.store.shown}, or the folder of a sink, has not answered for "
+            f"{STILL_SECONDS:g} s, so attempt {attempt.number} cannot be ended and nobody can go on from it; end this "
+            f"process and run the job again when it answers: it goes on from epoch {self.last_epoch}"
+        )
 
     def finish(self) -> None:
-        """The job has finished."""
-        for publication in self._publications.values():
-            publication.finish()
-            self.notes += publication.notes
+        """The job has finished: have sinks show its last epoch, where they do not yet, and remove what else waits.
+
+        Raises what keeps them from showing it; then everything stays as it is, and this can be called again.
+        """
+        self._require_ended()
+        if self._is_finished or self.committed is None:
+            return
+        with self.store.held(self.attempt):  # what waits may be a later attempt's by now
+            for name, publication in self._publications.items():
+                with self._showing(name):
+                    publication.publish(self.committed)
+            for name, publication in self._publications.items():
+                with self._showing(name):
+                    publication.finish()
+                self.notes += publication.notes
+        self._is_finished = True
+
+    def _require_ended(self) -> None:
+        if self.stuck is not None:
+            raise self.stuck
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
     def savepoint(self, name: str, timeout: float = SAVEPOINT_SECONDS) -> Manifest:
-        """Commit an epoch now and keep it under a name."""
-        before = self.last_epoch
+        """Commit an epoch that begins now and keep it under a name."""
+        none = f"so there is no savepoint {name!r}"
         with self._changed:
-            self._asked += 1
-            self._changed.notify_all()
-            done = self._changed.wait_for(
-                lambda: self.last_epoch > before or self._over or self.error is not None, timeout
-            )
-        committed = self.committed
-        if not done or committed is None or committed.epoch <= before:
-            msg = f"no epoch was committed within {timeout:g} s, so there is no savepoint {name!r}; try again"
-            raise InvalidInput(msg)
+            attempt = self._at_work
+            if attempt is None or attempt.ends():
+                msg = f"the job is recovering or ends, and no epoch can begin, {none}; ask again once it is running"
+                raise InvalidInput(msg)
+            is_there = attempt.ask()
+            self._changed.wait_for(lambda: is_there() or attempt.has_ended, timeout)
+            committed = self.committed if is_there() else None
+        if committed is None:
+            why = f"no epoch that began with this call was committed within {timeout:g} s, {none}; try again"
+            if attempt.ends():
+                why = f"attempt {attempt.number} has ended before the epoch was there, {none}; ask again if it goes on"
+            if attempt.error is not None:
+                why = f"epochs cannot go on, {none}: {attempt.error}"
+            raise InvalidInput(why) from attempt.error
         self.store.savepoint(name, committed)
         return committed
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- the end of every epoch ----------------------------------------------------------------------------------------
 
-    def _run(self, coordinator: Coordinator, roll: Roll, worker_of: Mapping[str, int]) -> None:
-        try:
-            while self._turn(coordinator, roll, worker_of):
-                pass
-        except Exception as error:  # a store that cannot be written: without epochs the job's promise does not hold
-            self.error = error if isinstance(error, PenstockError) else None
-            roll.give_up(str(error))
-            with self._changed:
-                self._changed.notify_all()
-
-    def _turn(self, coordinator: Coordinator, roll: Roll, worker_of: Mapping[str, int]) -> bool:
-        """Wait for something to do, and do it; False when the attempt is over."""
-        with self._changed:
-            at_us = coordinator.wakes_at()
-            wait = None if at_us is None else max(0.0, (at_us - _now_us()) / 1e6)
-            self._changed.wait_for(lambda: self._reports or self._over or self._asked != self._heard, wait)
-            asked, reports, over = self._asked, self._reports, self._over
-            self._reports = []
-        if asked != self._heard:
-            self._heard = asked
-            coordinator.ask()
-        for report in reports:
-            whole = coordinator.reported(report)
-            while whole is not None:
-                whole = self._commit(coordinator, whole, worker_of)
-        if over:
-            return False
-        if (epoch := coordinator.begins(_now_us())) is not None:
-            roll.command(epoch_command(epoch))
-        return True
-
-    _heard = 0  # of `_asked`
-
-    def _commit(self, coordinator: Coordinator, whole: Whole, worker_of: Mapping[str, int]) -> Whole | None:
-        """Write the manifest, then have sinks show what it names; answers the epoch that is whole by now, if any."""
-        manifest = Manifest(
-            whole.epoch,
-            self.attempt,
-            self._dataflow.name,
-            Counter(map(operator_of, worker_of)),  # as they were: readers of a DataFrame are as many as workers came
-            tuple(whole.parts),
-            whole.is_last,
-            worker_of,
-            time.time_ns() // 1000,
-            line=() if self.committed is None else self.committed.line,
-        )
-        self.store.require_current(self.attempt)
+    def _commit(self, manifest: Manifest, committed: Callable[[], None]) -> None:
+        """Write the manifest, then have sinks show what it names; called by the thread of an attempt."""
+        manifest = replace(manifest, line=() if self.committed is None else self.committed.line)
+        self.store.require_current(manifest.attempt)
         self.store.commit(manifest)
         with self._changed:
             self.committed = manifest
+            committed()
             self._changed.notify_all()
-        for publication in self._publications.values():
-            publication.publish(manifest)
+        for name, publication in self._publications.items():
+            with self._showing(name):
+                publication.publish(manifest)
         self._sweep()
-        return coordinator.committed(manifest.epoch, _now_us())
 
     def _sweep(self) -> None:
         """Remove what is not kept. What cannot be removed is tried again with every epoch, and told once."""
@@ -255,10 +243,23 @@ class DriverEpochs:
             if not self._is_untidy:
                 self._is_untidy = True
                 self.notes += (f"what is not needed any more stays for now: {error}",)
-                log.warning("old epochs stay: %s", error)
+                log.warning("topology %r: old epochs stay for now: %s", self._dataflow.name, error)
 
     _is_untidy = False  # whether that was told
 
+    @contextlib.contextmanager
+    def _showing(self, sink: str) -> Iterator[None]:
+        """What a sink's folder complains of, as an error of the job."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            msg = (
+                f"topology {self._dataflow.name!r}: sink {sink!r} cannot show the rows of epoch {self.last_epoch} in "
+                f"{self._publications[sink].folder.given}: {reason_of(error)}. They are kept; once the folder can be "
+                "written and has room, run the job again and it shows them"
+            )
+            raise JobFailed(msg) from error
 
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
+    def _progress(self) -> object:
+        changed = [publication.changed for publication in self._publications.values()]
+        return self.last_epoch, self.store.removed, changed

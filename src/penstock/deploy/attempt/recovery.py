@@ -1,8 +1,9 @@
 """What follows a failed attempt, as far as it can be decided from what is known. Pure.
 
-A job with checkpoints is tried again after most failures; `checkpoint/policy.py` counts them. It is not tried again
-after what another attempt would meet as well: the driver's own failure, the end of Spark's process, a session that does
-not fit, and what the user has asked for.
+A job with checkpoints is tried again after most failures; `checkpoint/policy.py` counts them. A store or a sink's
+folder that fails the driver counts like one that fails a worker. The job is not tried again after what another attempt
+would meet as well: other software where the workers are, a checkpoint that is damaged or was taken over, a bug of ours,
+the end of Spark's process, and what the user has asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from penstock.checkpoint.policy import Cause
 from penstock.deploy.driver.binding import Placing
 from penstock.deploy.line.messages import Fault
-from penstock.errors import JobFailed, PenstockError
+from penstock.errors import JobFailed, PenstockError, StoreUnusable
 from penstock.model.plan import Plan
 
 REASON_CHARACTERS_MAX = 400
@@ -70,11 +71,14 @@ def shortly(error: PenstockError, topology: str) -> str:
 
 def cause_of(error: PenstockError, faults: Sequence[Fault]) -> Cause | None:
     """What another attempt may not meet again; None for what ends the job."""
+    line = str(error).partition("\n")[0]
+    if isinstance(error, StoreUnusable):
+        return Cause("store", "", line)
     if not isinstance(error, JobFailed):
         return None
     first = next((fault for kind in ("task", "worker") for fault in faults if fault.kind == kind), None)
     kind = "worker" if first is None else first.kind
-    return Cause(kind, error.task or "", str(error).partition("\n")[0])
+    return Cause(kind, error.task or "", line)
 
 
 def placing_again(placing: Placing, plan: Plan | None) -> tuple[Placing, ...]:

@@ -55,24 +55,29 @@ class Attempts:
         self._scales: dict[str, str] = {}  # by region: the last command
         self._buried: list[Attempt] = []  # of which something may be left
         self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
+        self._words = threading.Lock()  # what users tell reaches the attempt that is there, and those that follow
         self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
 
     # -- what users tell the job ---------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Have sources end."""
-        self._stop_asked = True
-        self.now.roll.command("stop")
+        with self._words:
+            self._stop_asked = True
+            self.now.roll.command("stop")
 
     def cancel(self) -> None:
         """Have workers end at once."""
         self.cancel_asked.set()
-        self.now.roll.command("cancel")
+        self.now.roll.cancel()
 
     def scale(self, region: str, replicas: int) -> None:
-        """Set how many replicas of a region take part."""
-        self.now.roll.scale(region, replicas)
-        self._scales[region] = scale_command(region, replicas)
+        """Set how many replicas of a region take part; while the job recovers that waits for the next attempt."""
+        with self._words:
+            goes_on = self._epochs is not None and not self.cancel_asked.is_set()
+            if not (goes_on and self.now.roll.ending):
+                self.now.roll.scale(region, replicas)
+            self._scales[region] = scale_command(region, replicas)
 
     # -- the course of things ------------------------------------------------------------------------------------------
 
@@ -86,7 +91,7 @@ class Attempts:
         """Until the last attempt has ended; the error for which no other was made, if any."""
         self.now.ending()
         while self._epochs is not None:
-            error = self._failure(self.now)
+            error = self._failure(self._epochs, self.now)
             if error is None or not self._goes_on(self._epochs, error):
                 break
             self.now.ending()
@@ -103,12 +108,15 @@ class Attempts:
         """What became of the last attempt."""
         return self.now.judged(cancel_asked=self.cancel_asked.is_set())
 
-    def _failure(self, attempt: Attempt) -> PenstockError | None:
+    def _failure(self, epochs: DriverEpochs, attempt: Attempt) -> PenstockError | None:
         """What an attempt that ends has failed with, where another may do better."""
         if self.cancel_asked.is_set() or attempt.is_final or (attempt.is_unfit and not self.begun.is_set()):
             return None
-        attempt.hear_echoes()
-        return attempt.judged(cancel_asked=False)
+        if attempt.has_finished:
+            epochs.end()  # its last epoch may still fail
+        if epochs.error is None:
+            attempt.hear_echoes()
+        return epochs.stuck or epochs.error or attempt.judged(cancel_asked=False)
 
     def _goes_on(self, epochs: DriverEpochs, error: PenstockError) -> bool:
         """Whether another attempt has taken the place of the one that has failed."""
@@ -122,10 +130,18 @@ class Attempts:
                 break
             log.warning("job %r: attempt %d failed: %s", self._name, self.now.number, shortly(error, self._name))
             self._bury(self.now)
-            epochs.end(finished=False)
-            if epochs.is_over or self.cancel_asked.wait(decided.after_s):
+            epochs.end()
+            if epochs.stuck is not None:
+                error = epochs.stuck
+                break
+            if self.cancel_asked.wait(decided.after_s):
                 return False
             try:
+                if not epochs.is_over:
+                    epochs.again()
+                if epochs.is_over:  # nothing is left to do but to show it
+                    epochs.finish()
+                    return False
                 self._begin_again(epochs)
             except PenstockError as again:
                 error = again
@@ -156,11 +172,14 @@ class Attempts:
 
     def _begin_again(self, epochs: DriverEpochs) -> None:
         """The next attempt, until its workers are at work; raises what it has failed with before."""
-        epochs.again()
         workers = max(1, min(self._around.order.workers, self._slots()))
-        attempt = self.now = Attempt(self._around, epochs.attempt, workers)
+        attempt = Attempt(self._around, epochs.attempt, workers)
+        with self._words:
+            self.now = attempt
+            for command in (*self._scales.values(), *(["stop"] if self._stop_asked else [])):
+                attempt.roll.command(command)
         if self.cancel_asked.is_set():
-            attempt.roll.command("cancel")
+            attempt.roll.cancel()
         attempt.start()
         bound = attempt.meet(self._bound_again, self._told, self._slots)
         if bound is None:
@@ -168,8 +187,6 @@ class Attempts:
                 f"topology {self._name!r}: attempt {attempt.number} ended before its workers were there"
             )
         self._send_to_work(attempt, bound)
-        for command in (*self._scales.values(), *(["stop"] if self._stop_asked else [])):
-            attempt.roll.command(command)
 
     def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
         """The plan that was followed, where the workers that came can follow it; else a quick one."""

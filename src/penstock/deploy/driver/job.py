@@ -148,7 +148,10 @@ class Job:
         return 0 if self._epochs is None else self._epochs.last_epoch
 
     def savepoint(self, name: str, timeout: float = SAVEPOINT_SECONDS) -> int:
-        """Commit an epoch now and keep it under a name, until somebody removes it; answers its number."""
+        """Commit an epoch that begins now and keep it under a name, until somebody removes it; answers its number.
+
+        InvalidInput where none is there in time, or the job is recovering; it says which.
+        """
         if self._epochs is None:
             msg = f"job {self.name!r} has no checkpoints, so it has no savepoints; start it with checkpoint=FOLDER"
             raise InvalidInput(msg)
@@ -184,7 +187,7 @@ class Job:
 
         `name` is the region's or that of an operator in it. Replicas are at least 1 and at most what `parallel(n,
         at_most=m)` was given; the last to join is the first to leave, when it has worked off what it has. Order and
-        completeness hold throughout.
+        completeness hold throughout. While the job recovers, this waits for the next attempt.
         """
         region = region_to_scale(self._order.dataflow, name, replicas)
         if self._ended.is_set() or self._status == "stopping":
@@ -431,6 +434,8 @@ class Job:
         try:
             self._close_books()
             self._judge()
+        except PenstockError as error:
+            self._error = self._error or error
         except Exception as error:
             unclear = JobFailed(f"topology {self.name!r} could not be ended in order: {error}")
             unclear.__cause__ = error
@@ -446,7 +451,7 @@ class Job:
     def _close_books(self) -> None:
         """Take no more rows; a metric log that is not complete is no reason to throw the results away."""
         if self._epochs is not None:
-            self._epochs.end(finished=self._attempts.now.has_finished)
+            self._epochs.end()
         self._attempts.now.close()
         if self._exporter is not None:
             self._exporter.close()
@@ -462,13 +467,11 @@ class Job:
             epochs.finish()
             return
         if epochs is not None and not self._attempts.cancel_asked.is_set():
-            self._error = self._error or epochs.error
+            self._error = self._error or epochs.stuck or epochs.error
         self._error = self._error or self._attempts.judged()
         if epochs is not None and self._error is None:
-            self._error = epochs.error or JobFailed(
-                f"topology {self.name!r}: its last epoch was not committed; run it again, and it goes on from epoch "
-                f"{epochs.last_epoch}"
-            )
+            lacking = f"its last epoch was not committed; run it again, and it goes on from epoch {epochs.last_epoch}"
+            self._error = epochs.stuck or epochs.error or JobFailed(f"topology {self.name!r}: {lacking}")
 
 
 _live: weakref.WeakSet[Job] = weakref.WeakSet()

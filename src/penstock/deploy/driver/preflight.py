@@ -153,9 +153,9 @@ def _with_jobs(facts: Facts) -> str:
     return f" with job{'' if len(facts.jobs) == 1 else 's'} {', '.join(map(repr, facts.jobs))}"
 
 
-def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str, build: str) -> list[str]:
-    """Every reason why the workers that Spark started cannot run the job; known once they are there."""
-    faults = [f"worker {h.worker} on executor {h.address} cannot take part: {h.unfit}" for h in hellos if h.unfit]
+def build_faults(hellos: Sequence[Hello], python: str, pyarrow: str, build: str) -> list[str]:
+    """Where the workers that Spark started have other software than the driver; every attempt would meet the same."""
+    faults: list[str] = []
     if others := {h.build or "of an unknown build": h for h in hellos if h.build != build}:
         told_there = ", ".join(f"{told} on executor {others[told].address}" for told in sorted(others))
         faults.append(f"penstock is {build} on the driver but {told_there}; install the same wheel on all machines")
@@ -165,6 +165,12 @@ def hello_faults(hellos: Sequence[Hello], python: str, pyarrow: str, build: str)
     ):
         if odd := sorted(there - {here}):
             faults.append(f"{what} is {here} on the driver but {', '.join(odd)} on executors; install the same on all")
+    return faults
+
+
+def passing_faults(hellos: Sequence[Hello]) -> list[str]:
+    """What else keeps workers from running the job now; it may be otherwise a moment later."""
+    faults = [f"worker {h.worker} on executor {h.address} cannot take part: {h.unfit}" for h in hellos if h.unfit]
     workers_on = Counter(hello.boot_id for hello in hellos)
     for boot_id, count in workers_on.items():
         there_mb = min(hello.memory_mb for hello in hellos if hello.boot_id == boot_id)

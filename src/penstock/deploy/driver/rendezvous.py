@@ -49,6 +49,7 @@ from penstock.deploy.line.sealed import (
     veiled,
 )
 from penstock.errors import InvalidInput
+from penstock.run.engine.epochs import epoch_command
 from penstock.run.engine.pace import Floors
 from penstock.run.region.membership import scale_command
 from penstock.run.transport.ports import NoPortLeft
@@ -76,8 +77,10 @@ class Roll:
     beats: dict[int, Beat] = field(default_factory=dict)  # worker -> its last word that its process is there
     gone: set[int] = field(default_factory=set)  # workers whose line has ended without a goodbye
     given_up: str | None = None  # why the driver itself could not go on
+    epoch: int = 0  # the last that has begun; who hears late needs no other
     _orders: dict[str, object] | None = None
     _commands: list[str] = field(default_factory=list)
+    _cancelled: bool = False
     _floors: Floors | None = None
     _closed: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -114,16 +117,26 @@ class Roll:
                 return {"end": True}
             return self._orders or {"wait": True}
 
-    def commands(self, worker: int, seen: int, timeout: float, beat: Beat | None = None) -> dict[str, object]:
-        """Commands after the first `seen`; returns early when the worker is done. To ask is a sign of life."""
+    def commands(
+        self, worker: int, seen: int, epoch: int, timeout: float, beat: Beat | None = None
+    ) -> dict[str, object]:
+        """Commands after the first `seen`, and the last epoch unless it is `epoch`; what to ask with the next time.
+
+        Returns early when the worker is done. To ask is a sign of life.
+        """
         with self.changed:
             self.beats[worker] = beat or Beat()
             self.changed.wait_for(
-                lambda: len(self._commands) > seen or worker in self.statuses or self._closed, timeout
+                lambda: len(self._commands) > seen or self.epoch > epoch or worker in self.statuses or self.ending,
+                timeout,
             )
-            if worker in self.statuses:
-                return {"commands": [], "end": True}
-            return {"commands": self._commands[seen:] + (["cancel"] if self._closed else []), "end": self._closed}
+            words: list[str] = []
+            if worker not in self.statuses:
+                words = self._commands[seen:]
+                words += [epoch_command(self.epoch)] if self.epoch > epoch else []
+                words += ["cancel"] if self.ending else []
+            is_over = self._closed or worker in self.statuses
+            return {"commands": words, "seen": len(self._commands), "epoch": self.epoch, "end": is_over}
 
     def pace(self, worker: int, floors: Mapping[str, int]) -> dict[str, object]:
         """How far the sources of the other workers are, in exchange for how far this one's are."""
@@ -138,8 +151,7 @@ class Roll:
         with self.changed:
             if len(self.faults) < FAULTS_MAX:
                 self.faults.append(fault)
-            self._commands.append("cancel")
-            self.changed.notify_all()
+            self.cancel()
 
     def lost(self, hello: Hello) -> None:
         """A worker's line has ended without a goodbye: it has died, and Spark will say so later."""
@@ -156,8 +168,7 @@ class Roll:
         """The driver cannot go on, so every worker has to end."""
         with self.changed:
             self.given_up = self.given_up or reason
-            self._commands.append("cancel")
-            self.changed.notify_all()
+            self.cancel()
 
     def done(self, worker: int, status: str) -> None:
         """A worker has ended and handed over everything."""
@@ -178,7 +189,7 @@ class Roll:
     @property
     def ending(self) -> bool:
         """Whether workers have been told to end at once."""
-        return self._closed or "cancel" in self._commands
+        return self._closed or self._cancelled
 
     @property
     def is_explained(self) -> bool:
@@ -200,9 +211,21 @@ class Roll:
             self.changed.notify_all()
 
     def command(self, word: str) -> None:
-        """Tell every worker: `stop`, `cancel` or `scale COUNT REGION`."""
+        """Tell every worker: `stop` or `scale COUNT REGION`."""
         with self.changed:
             self._commands.append(word)
+            self.changed.notify_all()
+
+    def cancel(self) -> None:
+        """Tell every worker to end at once."""
+        with self.changed:
+            self._cancelled = True
+            self.changed.notify_all()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell every worker that an epoch begins."""
+        with self.changed:
+            self.epoch = epoch
             self.changed.notify_all()
 
     def scale(self, region: str, replicas: int) -> None:
@@ -280,9 +303,9 @@ class ControlServer:
         self.roll.close()
         self._door.close(SHUTDOWN_SECONDS)
 
-    def data_key(self, attempt: int = 0) -> bytes:
-        """What the workers of one attempt at the job prove to each other; it says nothing about other attempts."""
-        return derive(self._secret, "data", attempt)
+    def data_key(self) -> bytes:
+        """What the workers prove to each other; every attempt at the job has another server, and so another secret."""
+        return derive(self._secret, "data")
 
     def _key_of(self, claim: Claim) -> bytes | None:
         hello = self.roll.hellos.get(claim.worker)
@@ -336,7 +359,8 @@ class ControlServer:
         match kind:
             case "commands":
                 beat = Beat(float(call.get("busy_s", 0.0)))
-                return self.roll.commands(hello.worker, int(call["seen"]), beat_seconds(self._workers_max), beat)
+                seen, epoch = int(call["seen"]), int(call["epoch"])
+                return self.roll.commands(hello.worker, seen, epoch, beat_seconds(self._workers_max), beat)
             case "pace":
                 return self.roll.pace(hello.worker, call["floors"])
             case "fault":

@@ -110,6 +110,11 @@ class Action:
         thread.start()
 
     @property
+    def reads(self) -> bool:
+        """Whether Spark hands rows of a DataFrame in."""
+        return self._mapped is not None
+
+    @property
     def launched(self) -> bool:
         """Whether the tasks themselves have been submitted: whatever Spark had to do before is done."""
         return self._launched.is_set()

@@ -235,15 +235,15 @@ class DriverLine:
     # -- threads -----------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        seen = 0
+        heard = {"seen": 0, "epoch": 0}
         while True:
             try:
                 self._expect_acknowledgement()
-                answer = self._call("poll", "commands", {"seen": seen, "busy_s": self.busy_s()})
+                answer = self._call("poll", "commands", {**heard, "busy_s": self.busy_s()})
             except OSError:
-                answer = {"commands": ["cancel"], "end": True}
+                answer = {**heard, "commands": ["cancel"], "end": True}
+            heard = {name: answer[name] for name in heard}
             if answer["commands"]:
-                seen += len(answer["commands"])
                 self._cancelled |= "cancel" in answer["commands"]
                 self._waiting.extend(answer["commands"])
                 os.eventfd_write(self._event, 1)

@@ -25,13 +25,17 @@ class Probe:
     ours: bool  # put there to be seen, and removed
 
 
-def sink_probes(folders: Iterable[tuple[str, str]], job: str) -> list[Probe]:
-    """Put a file into the folder of each sink, given by name and path; a URI is looked at by who writes there."""
+def sink_probes(folders: Iterable[tuple[str, str]], job: str, attempt: int) -> list[Probe]:
+    """Put a file into the folder of each sink, given by name and path; a URI is looked at by who writes there.
+
+    The attempt's number is in its name, because what is left of an attempt is removed beside the next one
+    (`test_what_an_attempt_leaves_behind_hides_nothing_from_the_next`).
+    """
     probes = []
     for name, path in folders:
         if "://" in path:
             continue
-        file = Path(path) / f".penstock-{job}.seen"
+        file = Path(path) / f".penstock-{job}-{attempt}.seen"
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch(mode=0o600)
