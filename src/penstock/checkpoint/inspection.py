@@ -75,7 +75,7 @@ class Report:
 
     kept: list[tuple[Kept, list[str]]] = field(default_factory=list)
     used: int | None = None
-    job: str | None = None  # what is wrong with job.json, which the job writes anew
+    job: str | None = None  # what is wrong with job.json
 
     @property
     def damaged(self) -> list[tuple[str, str]]:
@@ -92,11 +92,19 @@ class Report:
 def opened(folder: str) -> Store:
     """The store in a folder; InvalidInput where a job has never begun one there."""
     store = Store(folder)
-    if store.topology() is None:
+    if whose(store) is None:
         wanted = "give the folder that `penstock run --checkpoint` or checkpoint=... was given"
         msg = f"{store.root} {_lacking(store.root)}; {wanted}"
         raise InvalidInput(msg)
     return store
+
+
+def whose(store: Store) -> str | None:
+    """The topology whose checkpoints these are; where job.json is damaged, as far as an epoch tells."""
+    try:
+        return store.topology()
+    except CheckpointDamaged:
+        return next((manifest.topology for manifest in [*store.epochs(), *store.savepoints()]), "a topology unknown")
 
 
 def _lacking(root: str) -> str:
@@ -149,7 +157,15 @@ def verified(store: Store) -> Report:
     """Read everything that is kept."""
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
     sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
-    return Report(found, sound[-1] if sound else None, store.job_fault())
+    return Report(found, sound[-1] if sound else None, _job_fault(store))
+
+
+def _job_fault(store: Store) -> str | None:
+    try:
+        store.topology()
+    except CheckpointDamaged as damaged:
+        return f"{damaged.path}: {damaged.fault}"
+    return None
 
 
 def save_last(store: Store, name: str) -> int:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -33,6 +34,7 @@ from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, Store
 from penstock.run.engine.epochs import TaskSnapshot
 
 JOB = "job.json"
+JOB_ADVICE = "put it back from a copy of the folder: the job does not start without it, and its epochs wait meanwhile"
 SMALL_BYTES_MAX = 64 << 10  # of job.json and claims
 PART_BYTES_MAX = 1 << 40
 ATTEMPTS_KEPT = 16  # files of earlier claims
@@ -311,43 +313,25 @@ class Store:
             job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found, is_sound = self._whose()
+        found = self._job().get("topology")
         if found != topology:
             msg = (
                 f"{self.root} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
             )
             raise InvalidInput(msg)
-        if not is_sound:
-            self._files.replace(JOB, manifests.sealed({"penstock": manifests.FORMAT, "topology": topology}))
 
     def topology(self) -> str | None:
-        """Whose checkpoints these are; None: nobody's, there are none. Manifests say it too, where job.json cannot."""
+        """Whose checkpoints these are; None: nobody's, there are none."""
         with self._using(JOB):
             if self._files.size(JOB) is None:
                 return None
-        return self._whose()[0]
+        return str(self._job().get("topology"))
 
-    def _whose(self) -> tuple[str, bool]:
-        """The same of a folder that is somebody's, and whether job.json itself has said it."""
+    def _job(self) -> dict[str, Any]:
         try:
-            return self._of_job(), True
+            return manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB))
         except CheckpointDamaged as damaged:
-            told = {manifest.topology for manifest in [*self.epochs(), *self.savepoints()]}
-            if len(told) == 1:
-                return told.pop(), False
-            advice = "no epoch tells whose it is; restore it from a backup, or give an empty folder to begin anew"
-            raise CheckpointDamaged(damaged.path, damaged.fault, advice) from None
-
-    def job_fault(self) -> str | None:
-        """What is wrong with job.json, if anything is; the next job writes it anew from what manifests say."""
-        try:
-            self._of_job()
-        except CheckpointDamaged as damaged:
-            return f"{damaged.path}: {damaged.fault}"
-        return None
-
-    def _of_job(self) -> str:
-        return str(manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB)).get("topology"))
+            raise CheckpointDamaged(damaged.path, damaged.fault, JOB_ADVICE) from None
 
     def _remove(self, paths: Sequence[str]) -> None:
         for path in paths:
