@@ -100,11 +100,19 @@ class Report:
 def opened(folder: str) -> Store:
     """The store in a folder; InvalidInput where a job has never begun one there."""
     store = Store(folder)
-    if store.topology() is None:
+    if whose(store) is None:
         wanted = "give the folder that `penstock run --checkpoint` or checkpoint=... was given"
         msg = f"{store.shown} {_lacking(store.root)}; {wanted}"
         raise InvalidInput(msg)
     return store
+
+
+def whose(store: Store) -> str | None:
+    """The topology whose checkpoints these are; where job.json is damaged, as far as an epoch tells."""
+    try:
+        return store.topology()
+    except CheckpointDamaged:
+        return next((manifest.topology for manifest in [*store.epochs(), *store.savepoints()]), "a topology unknown")
 
 
 def _lacking(root: str) -> str:
@@ -159,7 +167,15 @@ def verified(store: Store) -> Report:
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
     sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
     rows = [*_input_faults(store), *_row_faults(store)]
-    return Report(found, sound[-1] if sound else None, rows, store.job_fault())
+    return Report(found, sound[-1] if sound else None, rows, _job_fault(store))
+
+
+def _job_fault(store: Store) -> str | None:
+    try:
+        store.token()
+    except CheckpointDamaged as damaged:
+        return f"{damaged.path}: {damaged.fault}"
+    return None
 
 
 def save_last(store: Store, name: str) -> int:

@@ -49,6 +49,7 @@ from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, Store
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.operators.sinks.uris import shown
 
+JOB_ADVICE = "put it back from a copy of the folder: the job does not start without it, and its epochs wait meanwhile"
 SMALL_BYTES_MAX = 64 << 10  # of job.json and claims
 PART_BYTES_MAX = 1 << 40
 ATTEMPTS_KEPT = 16  # files of earlier claims
@@ -363,40 +364,25 @@ class Store:
             job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology, "token": token})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found, is_sound = self._whose()
+        found = self._job().get("topology")
         if found != topology:
             msg = (
                 f"{self.shown} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
             )
             raise InvalidInput(msg)
-        if not is_sound:  # the token is in it alone, by which the files of its sinks are known
-            self._job()
 
     def topology(self) -> str | None:
-        """Whose checkpoints these are; None: nobody's, there are none. Manifests say it too, where job.json cannot."""
+        """Whose checkpoints these are; None: nobody's, there are none."""
         with self._using(JOB):
             if self._files.size(JOB) is None:
                 return None
-        return self._whose()[0]
+        return str(self._job().get("topology"))
 
-    def _whose(self) -> tuple[str, bool]:
-        """The same of a folder that is somebody's, and whether job.json itself has said it."""
+    def _job(self) -> dict[str, Any]:
         try:
-            return str(self._job().get("topology")), True
+            return manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB))
         except CheckpointDamaged as damaged:
-            told = {manifest.topology for manifest in [*self.epochs(), *self.savepoints()]}
-            if len(told) == 1:
-                return told.pop(), False
-            advice = "no epoch tells whose it is; restore it from a backup, or give an empty folder to begin anew"
-            raise CheckpointDamaged(damaged.path, damaged.fault, advice) from None
-
-    def job_fault(self) -> str | None:
-        """What is wrong with job.json, if anything is."""
-        try:
-            self.token()
-        except CheckpointDamaged as damaged:
-            return f"{damaged.path}: {damaged.fault}"
-        return None
+            raise CheckpointDamaged(damaged.path, damaged.fault, JOB_ADVICE) from None
 
     def token(self) -> str:
         """What marks the files of this job's sinks: made by chance with the store, so it goes where the folder goes.
@@ -410,9 +396,6 @@ class Store:
                 raise CheckpointDamaged(self._named(JOB), f"its token is {token[:80]!r}, not {2 * TOKEN_BYTES} digits")
             self._token = token
         return self._token
-
-    def _job(self) -> dict[str, Any]:
-        return manifests.unsealed(self._read(JOB, SMALL_BYTES_MAX), self._named(JOB))
 
     def _swept(self, paths: Sequence[str]) -> OSError | pa.ArrowException | None:
         """Remove files; what cannot be removed keeps no other file, and the first such fault is the answer."""

@@ -37,10 +37,10 @@ def register(app: typer.Typer) -> None:
     @verb.command(name="list")
     def listed(folder: Folder, output: FormatOption = Format.table) -> None:
         """List the epochs and savepoints of a job."""
-        from penstock.checkpoint.inspection import list_kept, opened
+        from penstock.checkpoint.inspection import list_kept, opened, whose
 
         store = opened(folder)
-        found, topology = list_kept(store), store.topology()
+        found, topology = list_kept(store), whose(store)
         if output is Format.json:
             epochs = [_row(kept) for kept in found if kept.name is None]
             savepoints = [_row(kept) for kept in found if kept.name is not None]
@@ -59,24 +59,24 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Show what an epoch or savepoint holds: states, positions of sources, rows of sinks."""
-        from penstock.checkpoint.inspection import content_of, find, opened
+        from penstock.checkpoint.inspection import content_of, find, opened, whose
 
         store = opened(folder)
         found = content_of(store, find(store, which))
         if output is Format.json:
-            print_json({"penstock": 1, "topology": store.topology(), **_document(found)})
+            print_json({"penstock": 1, "topology": whose(store), **_document(found)})
             return
         _print(found)
 
     @verb.command()
     def verify(folder: Folder, output: FormatOption = Format.table) -> None:
         """Read everything that is kept, name what is damaged, and say which epoch would be used."""
-        from penstock.checkpoint.inspection import opened, verified
+        from penstock.checkpoint.inspection import opened, verified, whose
 
         store = opened(folder)
         found = verified(store)
         if output is Format.json:
-            print_json({"penstock": 1, "topology": store.topology(), **found.document()})
+            print_json({"penstock": 1, "topology": whose(store), **found.document()})
         else:
             _print_report(found)
         if found.damaged:
@@ -92,12 +92,12 @@ def register(app: typer.Typer) -> None:
         output: FormatOption = Format.table,
     ) -> None:
         """Keep the last epoch under a name, for `penstock run --checkpoint DIR --from NAME`."""
-        from penstock.checkpoint.inspection import opened, save_last
+        from penstock.checkpoint.inspection import opened, save_last, whose
 
         store = opened(folder)
         epoch = save_last(store, name)
         if output is Format.json:
-            print_json({"penstock": 1, "topology": store.topology(), "name": name, "epoch": epoch})
+            print_json({"penstock": 1, "topology": whose(store), "name": name, "epoch": epoch})
             return
         typer.echo(f"epoch {epoch} is kept as {name!r} until its folder {store.shown}/savepoints/{name} is removed")
 
@@ -210,6 +210,8 @@ def _print_report(found: Report) -> None:
 
 def _advice(found: Report) -> str:
     if found.used is not None:
-        anew = "" if found.job is None else ", and write job.json anew"
-        return f"the job would go on from epoch {found.used}{anew}"
-    return "the job would begin anew" if not found.kept else "no epoch is sound, so the job would not start"
+        once = "" if found.job is None else ", once job.json is put back from a copy of the folder"
+        return f"the job would go on from epoch {found.used}{once}"
+    if found.kept:
+        return "no epoch is sound, so the job would not start"
+    return "the job would begin anew" if found.job is None else "put it back from a copy: the job would not start"
