@@ -22,10 +22,7 @@ from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
 from penstock.flow.schema import parse_schema
 from penstock.run.columns.kernels import Aggregate
 from penstock.run.columns.unwritten import in_bytes
-from penstock.run.dataflow import OperatorSpec
 from penstock.run.engine.faults import StateRefused
-from penstock.run.engine.snapshots import Snapshots, streams_digest
-from penstock.run.engine.worker_share import RunSettings, share_of, task_ids
 from penstock.run.operators.keyed.unwindowed import AggregateFold
 
 
@@ -118,6 +115,23 @@ def test_a_store_of_an_earlier_version_notes_its_next_commit(tmp_path: Path) -> 
     assert later.record.has_committed
 
 
+def written(root: Path, out: str) -> DriverEpochs:
+    top = ps.Topology("one")
+    top.source("numbers", ps.io.generator(numbers, "n long")).sink("out", ps.io.parquet(root / out))
+    return DriverEpochs(CheckpointOrder(str(root / "kept")), top.build())
+
+
+def test_a_sink_may_write_elsewhere_when_its_files_have_come_along(tmp_path: Path) -> None:
+    first = written(tmp_path, "here")
+    first.open()
+    commit(first)
+    with pytest.raises(InvalidInput, match=f"sink 'out' has place {tmp_path}/there now, and had place {tmp_path}/here"):
+        written(tmp_path, "there").open()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "part-00000-out-0123456789abcdef-1-00000001.parquet").write_bytes(b"rows")
+    written(tmp_path, "there").open()
+
+
 # -- the last line: a worker that cannot go on -------------------------------------------------------------------------
 
 
@@ -148,38 +162,3 @@ def test_aggregates_of_another_kind_are_told_in_words() -> None:
     state = in_bytes({"all": count.take_state()})["all"]
     with pytest.raises(InvalidInput, match=r"it is of other aggregates: x=count\(\*\) as .*; here are x=sum\(n\) as"):
         total.put_state(state)
-
-
-class Nowhere:
-    """An epoch in which nothing was kept, for those who ask about times alone."""
-
-    first = 1
-
-    def restored(self, operator: str) -> None:
-        return None
-
-
-def test_event_time_is_not_put_back_on_edges_that_were_others() -> None:
-    """Edges have the number of their stream, which is another one where an operator came or went before it."""
-
-    def snapshots(*maps: str) -> tuple[Snapshots, OperatorSpec, int]:
-        top = ps.Topology("t")
-        rows = top.source("numbers", ps.io.generator(numbers, "n long"))
-        for name in maps:
-            rows = rows.map(lambda row: row, "n long", name=name)
-        rows.key_by("n").count(name="counts").sink("out", ps.io.discard())
-        flow = top.build()
-        share = share_of(flow, dict.fromkeys(task_ids(flow), 0), 0, RunSettings())
-        of_counts = next(edge.number for edge in share.edges if edge.target == "counts/0")
-        made = Snapshots(Nowhere(), flow, share, None, None)  # type: ignore[arg-type] # neither runs
-        return made, flow.operator("counts"), of_counts
-
-    made, counts, edge = snapshots("a")
-    engine = {"watermark": 5, "told": 5, "marks": [[edge, 7]], "idle": [True, True], "idle_edges": [edge]}
-    engine["streams"] = streams_digest(made._dataflow)
-    assert list(made._times(counts, engine).marks.values()) == [7]
-    assert made._times(counts, engine).is_idle
-    for maps in ((), ("b",), ("a", "b")):
-        other, counts, _ = snapshots(*maps)
-        times = other._times(counts, engine)
-        assert (times.marks, times.idle, times.is_idle, times.watermark_us) == ({}, [], False, 5)

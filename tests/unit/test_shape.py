@@ -184,6 +184,7 @@ def test_a_sink_of_another_kind_or_place_is_refused(tmp_path: Path) -> None:
     here, there = (shape(counted(), sink=ps.io.parquet(tmp_path / name)) for name in ("here", "there"))
     assert "sink 'out' has kind parquet now, and had kind collect when" in (misfit(collected, here) or "")
     assert f"has place {tmp_path}/there now, and had place {tmp_path}/here when" in (misfit(here, there) or "")
+    assert misfit(here, there, moved={"out"}) is None
 
 
 def test_a_callback_keeps_the_numbers_of_its_rows_and_a_sink_that_keeps_nothing_may_go() -> None:

@@ -138,6 +138,11 @@ class ParquetPublication(_Moved):
         super().__init__(at, at.inner(STAGING), sink, token)
         self._log = ShownLog(at)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether rows of this sink lie in the folder, whichever job has written them."""
+        return any(PartName.read(name, self._sink) is not None for name in self.folder.names())
+
     def require_shown(self, before: Iterable[Manifest]) -> None:
         """CheckpointDamaged where a file is gone that was shown, by the log or by these epochs; one look at the folder.
 

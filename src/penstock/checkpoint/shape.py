@@ -53,15 +53,15 @@ def shape_of(dataflow: Dataflow, size_of: Callable[[str], int]) -> dict[str, Any
     return {"operators": operators, "sinks": sinks}
 
 
-def misfit(was: Shape, now: Shape, ended: Collection[str] = ()) -> str | None:
-    """The first thing that keeps a topology from going on; `ended` are the operators whose tasks had all finished.
+def misfit(was: Shape, now: Shape, ended: Collection[str] = (), moved: Collection[str] = ()) -> str | None:
+    """The first thing that keeps a topology from going on. What is new begins without state; what has none may go.
 
-    What is new begins without state, and what has no state may go.
+    `ended` are the operators whose tasks had all finished, `moved` the sinks whose files are there, wherever that is.
     """
-    for section, find in (("operators", _operator_misfit), ("sinks", _sink_misfit)):
+    for section, find, free in (("operators", _operator_misfit, ended), ("sinks", _sink_misfit, moved)):
         before, after = was[section], now[section]
         for name, entry in before.items():
-            if (found := find(name, entry, after, before, name in ended)) is not None:
+            if (found := find(name, entry, after, before, name in free)) is not None:
                 return found
     return None
 
@@ -177,7 +177,7 @@ def _operator_misfit(name: str, was: Entry, after: Shape, before: Shape, has_end
     return _fact_misfit(who, was, now, free) or _file_misfit(who, was.get("files"), now.get("files"))
 
 
-def _sink_misfit(name: str, was: Entry, after: Shape, before: Shape, has_ended: bool) -> str | None:
+def _sink_misfit(name: str, was: Entry, after: Shape, before: Shape, has_moved: bool) -> str | None:
     who = f"sink {name!r}"
     now = after.get(name)
     if now is None:
@@ -185,7 +185,7 @@ def _sink_misfit(name: str, was: Entry, after: Shape, before: Shape, has_ended: 
         return f"{who}, of which a checkpoint is kept, is gone, and {what} with it; {_back(name, was, after, before)}"
     if was["kind"] != now["kind"]:
         return _changed(who, "kind", was["kind"], now["kind"])
-    return _fact_misfit(who, was, now)
+    return _fact_misfit(who, was, now, {"place"} if has_moved else frozenset())
 
 
 def _fact_misfit(who: str, was: Entry, now: Entry, free: Collection[str] = ()) -> str | None:

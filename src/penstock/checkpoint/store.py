@@ -34,14 +34,15 @@ from penstock.checkpoint.names import (
     FOLDER,
     JOB,
     NUMBERED,
-    PART_NAME,
     PARTS,
     TOKEN,
     TOKEN_BYTES,
     attempt_path,
+    is_left,
     manifest_path,
     part_path,
     savepoint_path,
+    shortly,
 )
 from penstock.checkpoint.record import Record
 from penstock.checkpoint.savepoint_names import SAVEPOINT_NAME, require_savepoint_name
@@ -162,7 +163,7 @@ class Store:
             if not faults:
                 self.notes = tuple(f"{note}; epoch {epoch} is used" for note in notes)
                 return manifest
-            notes.append(f"epoch {epoch} is damaged: {_shortly(faults)}")
+            notes.append(f"epoch {epoch} is damaged: {shortly(faults)}")
         self.notes = tuple(notes)
         if notes:
             raise CheckpointDamaged(
@@ -235,7 +236,7 @@ class Store:
             named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
             old = [manifest_path(epoch) for epoch in self.numbers() if epoch < oldest]
             paths = [(folder, name) for folder in written for name in written[folder]]
-            left = [part_path(*path) for path in paths if self._is_left(*path, attempt, newest)]
+            left = [part_path(*path) for path in paths if is_left(*path, attempt, newest)]
             names = [f"{folder}/{name}" for folder in ("attempts", "manifests") for name in self._files.names(folder)]
             unfinished = [name for name in names if name.endswith(UNFINISHED)]
             fault = self._swept([*old, *(path for path in left if path not in named), *unfinished])
@@ -298,7 +299,7 @@ class Store:
         name = saved.name or ""
         self.require_on_line(saved)
         if faults := self.verify(saved):
-            raise CheckpointDamaged(self._named(savepoint_path(name)), _shortly(faults))
+            raise CheckpointDamaged(self._named(savepoint_path(name)), shortly(faults))
         later = [epoch for epoch in self.numbers() if epoch > saved.epoch]
         manifest = self.begin(attempt, replace(saved, name=None))
         forgotten = ""
@@ -432,14 +433,6 @@ class Store:
             found = [NUMBERED.fullmatch(name) for name in self._files.names(folder)]
         return sorted(int(name[1]) for name in found if name is not None)
 
-    @staticmethod
-    def _is_left(folder: str, name: str, attempt: int, newest: int) -> bool:
-        """Nobody can name this part any more: its attempt is over, or its epoch is past. Other files stay."""
-        found = PART_NAME.fullmatch(name)
-        if found is None:
-            return False
-        return int(folder) < attempt or (found[1] != "ended" and int(found[1]) <= newest and int(folder) == attempt)
-
     def _readable(self, paths: Sequence[str]) -> list[Manifest]:
         found = []
         for path in paths:
@@ -505,7 +498,3 @@ class Store:
                 advice = "try again, and if it stays so remove that file: the epoch before it is used then"
             msg = f"cannot use {self._named(path)} for checkpoints: {reason_of(error)}; {advice}"
             raise StoreUnusable(msg) from error
-
-
-def _shortly(faults: Sequence[str]) -> str:
-    return faults[0] if len(faults) == 1 else f"{faults[0]}, and {len(faults) - 1} more"

@@ -88,7 +88,7 @@ class DriverEpochs:
         self.committed = self.store.latest() if saved is None else saved
         self.notes = self.store.notes
         fitting.require(self.committed)
-        fitting.require_shown(self.committed, self._publications)
+        fitting.require_shown(self.committed)
         fitting.keep(self.attempt)
         if saved is not None:
             self.committed, note = self.store.rewind(self.attempt, saved)

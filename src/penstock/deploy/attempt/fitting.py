@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from functools import cached_property
 
 from penstock.checkpoint.contract import Manifest
-from penstock.checkpoint.publication import CollectPublication, ParquetPublication
+from penstock.checkpoint.publication import ParquetPublication
 from penstock.checkpoint.shape import Shape, misfit, shape_of
 from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.publications import publications
 from penstock.errors import InvalidInput
 from penstock.model.task_id import operator_of
 from penstock.run.dataflow import Dataflow
@@ -23,6 +24,12 @@ class Fitting:
     def __init__(self, dataflow: Dataflow, store: Store) -> None:
         self._dataflow, self._store = dataflow, store
         self._shape: Shape | None = None
+
+    @cached_property
+    def _folders(self) -> dict[str, ParquetPublication]:
+        """Of Parquet sinks, once the store is somebody's."""
+        found = publications(self._dataflow, self._store)
+        return {name: at for name, at in found.items() if isinstance(at, ParquetPublication)}
 
     @property
     def shape(self) -> Shape:
@@ -38,20 +45,20 @@ class Fitting:
         was = self._store.record.shape_of(manifest)
         if was is None:
             require_restorable(self._dataflow, manifest)
-        elif (fault := misfit(was, self.shape, ended(manifest))) is not None:
+            return
+        moved = [name for name, publication in self._folders.items() if publication.has_files]
+        if (fault := misfit(was, self.shape, ended(manifest), moved)) is not None:
             msg = f"topology {self._dataflow.name!r} cannot go on from epoch {manifest.epoch}: {fault}"
             raise InvalidInput(msg)
 
-    def require_shown(
-        self, manifest: Manifest | None, publications: Mapping[str, CollectPublication | ParquetPublication]
-    ) -> None:
+    def require_shown(self, manifest: Manifest | None) -> None:
         """CheckpointDamaged where files are gone that sinks have shown; of a job that is over they are its user's."""
         if manifest is None or manifest.is_last:
             return
         was = self._store.record.shape_of(manifest)
         before = [known for known in self._store.epochs() if known.epoch < manifest.epoch]
-        for name, publication in publications.items():
-            if isinstance(publication, ParquetPublication) and was is not None and name in was["sinks"]:
+        for name, publication in self._folders.items():
+            if was is not None and name in was["sinks"]:
                 publication.require_shown(before)
 
     def keep(self, attempt: int) -> None:
