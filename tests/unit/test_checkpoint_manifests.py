@@ -17,7 +17,8 @@ from penstock.checkpoint.contract import Manifest, Part
 from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import Staged
 
-WHOLE = manifest(7, [a_part(0, staged=[Staged("out", "/x/part", 3, 99)]), a_part(1, "parts/00000001/7.part")])
+PARTS = [a_part(0, staged=[Staged("out", "/x/part", 3, 99)]), a_part(1, "parts/00000001/7.part")]
+WHOLE = replace(manifest(7, PARTS), shown={"out": 4})
 
 
 def made_up(**fields: object) -> bytes:

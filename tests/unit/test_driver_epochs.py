@@ -128,6 +128,8 @@ def test_what_is_committed_and_not_shown_stays_until_it_is(kit: Kit, monkeypatch
     assert len(kit.staging.names()) == TASKS - 1
     kit.epochs.finish()
     assert seen(kit.out) == SHOWN
+    assert kit.epochs.committed is not None
+    assert kit.epochs.committed.shown == {SINK: TASKS}
     assert not (kit.out / "_staging").exists()
     kit.epochs.finish()  # once more changes nothing
     assert seen(kit.out) == SHOWN

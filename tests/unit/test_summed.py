@@ -8,6 +8,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -84,12 +85,23 @@ def shown(root: Path) -> CollectPublication:
 
 def test_damaged_rows_are_not_handed_to_the_user(tmp_path: Path) -> None:
     publication = shown(tmp_path / "kept")
-    dataframes._require_whole(SINK, publication)
+    dataframes._require_whole(publication)
     path = Path(publication.files()[-1])
     for _ in flipped(path, 5):
         with pytest.raises(CheckpointDamaged, match="does not match its checksum; restore the file from") as caught:
-            dataframes._require_whole(SINK, publication)
+            dataframes._require_whole(publication)
         assert caught.value.path == str(path)
+
+
+def test_collected_rows_that_are_gone_are_missed(tmp_path: Path) -> None:
+    publication = shown(tmp_path / "kept")
+    store = Store(str(tmp_path / "kept"))
+    second = staged(Folder(store.staging()), 2, 1, store.token())
+    publication.publish(replace(manifest_of(2, 1, second), shown={SINK: 4}))
+    dataframes._require_whole(publication)
+    Path(publication.files()[1]).unlink()
+    with pytest.raises(CheckpointDamaged, match=r"is damaged: it has 3 of 4 files of collected rows; restore the file"):
+        dataframes._require_whole(publication)
 
 
 # -- spooled DataFrames ------------------------------------------------------------------------------------------------
@@ -235,6 +247,16 @@ def test_verify_reads_rows_too(tmp_path: Path, made: Callable[[Path], Path]) -> 
         assert found.document()["sound"] is False
         assert [str(path) in fault for fault in found.rows] == [True]
     assert verified(store).damaged == []
+
+
+def test_verify_misses_collected_rows_of_a_job_that_is_over(tmp_path: Path) -> None:
+    publication = shown(tmp_path / "kept")
+    store = Store(str(tmp_path / "kept"))
+    attempt = store.claim("words")
+    store.commit(replace(manifest_of(1, attempt, ()), topology="words", is_last=True, shown={SINK: 2}))
+    assert verified(store).rows == []
+    Path(publication.files()[0]).unlink()
+    assert verified(store).rows == [f"{publication.folder.given} has 1 of 2 files of collected rows"]
 
 
 def test_sums_are_crcs_in_a_fixed_order_of_bytes(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Manifest:
     written_us: int = 0  # since 1970
     name: str | None = None  # of a savepoint
     line: tuple[Branch, ...] = ()  # how the job came here: every branch on the way, the oldest first
+    shown: Mapping[str, int] = field(default_factory=dict)  # files that each sink has shown with this epoch and before
 
     @property
     def staged(self) -> tuple[Staged, ...]:

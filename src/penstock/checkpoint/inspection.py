@@ -22,7 +22,7 @@ from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, Staged
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.snapshots import ENGINE
-from penstock.run.operators.sinks.folder import Folder
+from penstock.run.operators.sinks.folder import Folder, short_name
 from penstock.run.operators.sinks.staged import PartName
 from penstock.run.operators.sources.positions import position
 
@@ -248,6 +248,12 @@ def _row_faults(store: Store) -> Iterator[str]:
             fault = None if part is None else part.fault(folder)
             if fault is not None and folder.file(name) is not None:
                 yield fault
+    newest = next(reversed(store.epochs()), None)
+    for sink, count in ({} if newest is None or not newest.is_last else newest.shown).items():
+        if (name := f"sink-{short_name(sink)}") in shown:  # else its rows lie in a folder of its user's
+            there = sum(PartName.read(part, sink) is not None for part in results.inner(name).names())
+            if there != count:
+                yield f"{results.named(name)} has {there} of {count} files of collected rows"
 
 
 def _input_faults(store: Store) -> Iterator[str]:

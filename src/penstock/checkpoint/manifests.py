@@ -108,6 +108,7 @@ def document_of(manifest: Manifest) -> dict[str, Any]:
         "written_us": manifest.written_us,
         "name": manifest.name,
         "line": [list(branch) for branch in manifest.line],
+        "shown": dict(manifest.shown),
     }
 
 
@@ -128,6 +129,7 @@ def _manifest(found: Mapping[str, Any]) -> Manifest:
         written_us=_whole(found, "written_us", 0, COUNT_MAX),
         name=None if name is None else _text(name, "name"),
         line=tuple(_branch(entry) for entry in _listed(found, "line", BRANCHES_MAX)),
+        shown=_counts(found, "shown", 1),
     )
 
 

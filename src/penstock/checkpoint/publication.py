@@ -75,11 +75,7 @@ class _Moved(Publication):
 
     def _is_void(self, name: str, epoch: int) -> bool:
         part = PartName.read(name, self._sink)
-        return part is not None and self._is_own(part) and part.epoch > epoch
-
-    def _is_own(self, part: PartName) -> bool:
-        """Whether this job has written it, and no other one in the same folder."""
-        return part.store == self._store
+        return part is not None and part.store == self._store and part.epoch > epoch
 
     def _parts(self, manifest: Manifest) -> dict[str, str]:
         """The sink's parts of an epoch: the name that each gets, and where it was left to wait."""
@@ -124,7 +120,7 @@ class _Moved(Publication):
         """Remove what waits: nobody will commit it."""
         for name in self._waiting.names():
             part = PartName.read(name, self._sink)
-            if part is not None and self._is_own(part):
+            if part is not None and part.store == self._store:
                 self._waiting.remove(name)
                 self.changed += 1
 
@@ -234,10 +230,23 @@ class CollectPublication(_Moved):
         """`staging` is the folder where tasks leave their parts: SETTING_STAGING."""
         at = results if isinstance(results, Folder) else Folder(results)
         super().__init__(at.inner(f"sink-{short_name(sink)}"), Folder(staging), sink, token)
+        self._expected: int | None = None  # files
 
-    def _is_own(self, part: PartName) -> bool:
-        """All that lies in the store is its job's, also where the store is a copy and names are of the first one."""
-        return True
+    def publish(self, manifest: Manifest) -> None:
+        """Show the rows of an epoch; how many files there are by then is known of it."""
+        super().publish(manifest)
+        self._expected = manifest.shown.get(self._sink)
+
+    def fault(self) -> tuple[str, str] | None:
+        """A file that is not as it was written and what is wrong with it; or the folder, where files are gone."""
+        found = [part for name in self.folder.names() if (part := PartName.read(name, self._sink)) is not None]
+        for part in found:
+            if (fault := part.fault(self.folder)) is not None:
+                path = self.folder.named(str(part))
+                return path, fault.removeprefix(f"{path} ")
+        if self._expected is not None and len(found) != self._expected:
+            return self.folder.given, f"it has {len(found)} of {self._expected} files of collected rows"
+        return None
 
     def files(self) -> list[str]:
         """The parts, by task and epoch: the order in which each task had its rows."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -223,7 +224,9 @@ class DriverEpochs:
 
     def _commit(self, manifest: Manifest, committed: Callable[[], None]) -> None:
         """Write the manifest, then have sinks show what it names; called by the thread of an attempt."""
-        manifest = replace(manifest, line=() if self.committed is None else self.committed.line)
+        line, shown = ((), {}) if self.committed is None else (self.committed.line, self.committed.shown)
+        shown = Counter(shown) + Counter(staged.sink for staged in manifest.staged)
+        manifest = replace(manifest, line=line, shown=shown)
         self.store.require_current(manifest.attempt)
         self.store.commit(manifest)
         with self._changed:

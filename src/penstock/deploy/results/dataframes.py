@@ -25,7 +25,6 @@ from penstock.errors import CheckpointDamaged
 from penstock.run.dataflow import Dataflow
 from penstock.run.operators.sinks.positional import OPTIONS, fits_parquet, fitted, positional
 from penstock.run.operators.sinks.row_groups import RowGroups
-from penstock.run.operators.sinks.staged import PartName
 from penstock.run.operators.sinks.uris import hadoop_path
 from penstock.run.operators.summed import ADVICE
 
@@ -121,7 +120,7 @@ class Results:
     def _read_published(self, sink: str, published: CollectPublication) -> DataFrame:
         """The rows of committed epochs, which stay in the checkpoint folder."""
         schema = self._schemas[sink]
-        _require_whole(sink, published)
+        _require_whole(published)
         if not published.is_parquet or published.size <= SMALL_BYTES:
             return frame_of(self._spark, published.table(schema))
         if all(len(paths) == 1 for paths in published.by_task().values()):
@@ -143,13 +142,11 @@ class Results:
         return [folder.as_uri()]
 
 
-def _require_whole(sink: str, published: CollectPublication) -> None:
-    """CheckpointDamaged where a file is not as it was written: nothing else would notice, and no rows come again."""
-    folder = published.folder
-    for part in filter(None, (PartName.read(name, sink) for name in folder.names())):
-        if (fault := part.fault(folder)) is not None:
-            path = folder.named(str(part))
-            raise CheckpointDamaged(path, fault.removeprefix(f"{path} "), ADVICE)
+def _require_whole(published: CollectPublication) -> None:
+    """CheckpointDamaged where a file is not as it was written, or gone: nothing else would notice."""
+    if (found := published.fault()) is not None:
+        path, fault = found
+        raise CheckpointDamaged(path, fault, ADVICE)
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
