@@ -195,10 +195,23 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
     Path(second.staged[0].path).unlink()
-    with pytest.raises(JobFailed, match=r"belongs to a committed epoch and is gone, .* put it back from a copy, or"):
+    with pytest.raises(
+        CheckpointDamaged, match=r"belongs to a committed epoch and is gone, .* put it back from a copy"
+    ):
         publication.publish(second)
     with pytest.raises(JobFailed, match="names x/y, which is no file of sink 'out'"):
         publication.publish(manifest_of(3, 1, (Staged(SINK, "x/y", 1, 1),)))
+    assert seen(tmp_path) == whole(1)
+
+
+def test_what_was_damaged_while_it_waited_is_not_shown_when_the_job_goes_on(tmp_path: Path) -> None:
+    published(tmp_path, 1)
+    second = of_epoch(tmp_path, 2)
+    path = Path(second.staged[1].path)
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(CheckpointDamaged, match="does not match its checksum; put it back from a copy") as caught:
+        ParquetPublication(str(tmp_path), SINK, STORE).resume(second)
+    assert caught.value.path == str(path)
     assert seen(tmp_path) == whole(1)
 
 

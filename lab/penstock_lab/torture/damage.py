@@ -193,9 +193,13 @@ def answers_or_names(trial: Trial, path: Path) -> None:
 
 
 def require_named(trial: Trial, error: Exception, path: Path) -> None:
-    """Broken where an error is a bug of ours, is of no type of ours or Spark's, or does not name the damaged file."""
+    """Broken where an error is a bug of ours, is of no type of ours or Spark's, or does not name the damaged file.
+
+    Of collected files that are gone the job knows how many there were and names their folder.
+    """
     is_typed = isinstance(error, PenstockError) or type(error).__module__.startswith("pyspark.")
-    if not is_typed or isinstance(error, InternalError) or path.name not in str(error):
+    named = path.name if path.exists() or "results" not in path.parts else f"{path.parent} "
+    if not is_typed or isinstance(error, InternalError) or named not in str(error):
         msg = f"{path.name} was damaged, and what came is {type(error).__name__}: {error}"
         raise Broken(msg)
     trial.note(f"{type(error).__name__}: {error}")

@@ -16,11 +16,14 @@ import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Publication
 from penstock.checkpoint.shown_log import ShownLog, file_of
-from penstock.errors import CheckpointDamaged, InternalError, JobFailed
+from penstock.errors import CheckpointDamaged, InternalError, JobFailed, PenstockError
 from penstock.run.operators.sinks.folder import STAGING, Folder, short_name
 from penstock.run.operators.sinks.staged import PARQUET, PartName
 
 __all__ = ["CollectPublication", "ParquetPublication"]
+
+
+BACK = "put it back from a copy, or begin anew in another checkpoint folder, with sinks that write into other folders"
 
 
 class _Moved(Publication):
@@ -39,6 +42,8 @@ class _Moved(Publication):
         self._shown_to = None
         self._prepare()
         epoch = 0 if committed is None else committed.epoch
+        if committed is not None:
+            self._require_sound(committed)
         self._withdraw(epoch)
         if committed is not None:
             self.publish(committed)
@@ -103,18 +108,25 @@ class _Moved(Publication):
                 self._waiting.move(waiting, self.folder, shown)
                 self.changed += 1
             elif self.folder.file(shown) is None:
-                raise JobFailed(self._missing(waiting, folder))
+                raise self._missing(waiting, folder)
         if parts:
             self.folder.sync()
             self._waiting.sync()
 
-    def _missing(self, name: str, written_to: str) -> str:
+    def _require_sound(self, committed: Manifest) -> None:
+        """What has waited since before a crash is read once more before it is shown, or nobody would notice damage."""
+        for left in self._parts(committed).values():
+            name = left.rpartition("/")[2]
+            part = PartName.read(name, self._sink)
+            if part is not None and self._waiting.file(name) is not None:
+                path = self._waiting.named(name)
+                if (fault := part.fault(self._waiting)) is not None:
+                    raise CheckpointDamaged(path, fault.removeprefix(f"{path} "), BACK)
+
+    def _missing(self, name: str, written_to: str) -> PenstockError:
         """What to say where committed rows are not there; it is no advice that costs what is left."""
-        return (
-            f"sink {self._sink!r}: {self._waiting.named(name)} belongs to a committed epoch and is gone, so that its "
-            f"rows are missing in {self.folder.given}; put it back from a copy, or begin anew in another checkpoint "
-            "folder, with sinks that write into other folders"
-        )
+        gone = f"it belongs to a committed epoch and is gone, so that rows of sink {self._sink!r} are missing in"
+        return CheckpointDamaged(self._waiting.named(name), f"{gone} {self.folder.given}", BACK)
 
     def _clear(self) -> None:
         """Remove what waits: nobody will commit it."""
@@ -165,15 +177,15 @@ class ParquetPublication(_Moved):
             folder, _, waiting = left.rpartition("/")
             is_here = folder == self._waiting.given or self._waiting.file(waiting) or self.folder.file(shown)
             if not is_here:
-                raise JobFailed(self._missing(waiting, folder))
+                raise self._missing(waiting, folder)
         super().resume(committed)
 
-    def _missing(self, name: str, written_to: str) -> str:
+    def _missing(self, name: str, written_to: str) -> PenstockError:
         """The most likely reason comes first: the folder is another one than it was."""
         here, was = self.folder.given, written_to.removesuffix(f"/{STAGING}")
         if was == here:
             return super()._missing(name, written_to)
-        return (
+        return JobFailed(
             f"sink {self._sink!r} writes into {here}, and the rows that its job has committed were written into {was}: "
             f"{name} is not in {here}; copy all of {was} but its _spark_metadata to {here}, or have it write into "
             f"{was} again, unless another job goes on there"
