@@ -71,7 +71,7 @@ def test_paths_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_nothing_is_put_into_a_uri_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sink_probes([("out", WITH_KEY)], "job") == []
+    assert sink_probes([("out", WITH_KEY)], "job", 1) == []
     assert list(tmp_path.iterdir()) == []
 
 

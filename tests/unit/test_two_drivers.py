@@ -101,6 +101,12 @@ class Noted:
     def dead(self, process: Process) -> None:
         raise AssertionError
 
+    def refuses(self, process: Process, what: str, path: str) -> None:
+        """Nothing is."""
+
+    def refuses_to_read(self, process: Process, path: str, *, is_object: bool) -> None:
+        """Nothing is."""
+
     def changed(self, process: Process, what: str, path: str) -> None:
         """Noted before."""
 
