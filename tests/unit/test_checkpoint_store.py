@@ -443,6 +443,24 @@ def test_a_file_that_cannot_be_removed_keeps_no_other_file(kept: Store, monkeypa
     assert left == {"manifests/00000003.json", stuck, *(part.path for part in kept.manifest(3).parts)}
 
 
+def test_an_epoch_that_cannot_be_removed_keeps_its_parts(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, real = kept.manifest(1), files.LocalFiles.remove
+
+    def remove(self: files.LocalFiles, path: str) -> None:
+        if path == "manifests/00000001.json":
+            raise OSError(errno.EIO, "Input/output error")
+        real(self, path)
+
+    monkeypatch.setattr(files.LocalFiles, "remove", remove)
+    with pytest.raises(StoreUnusable, match="Input/output error"):
+        kept.keep(1)
+    assert kept.numbers() == [1, 3]
+    assert kept.verify(first) == []
+    monkeypatch.undo()
+    kept.keep(1)
+    assert {path for path in paths(kept) if path.startswith("parts/")} == {p.path for p in kept.manifest(3).parts}
+
+
 def test_before_the_first_epoch_nothing_goes(tmp_path: Path) -> None:
     found = Store(str(tmp_path))
     part = found.write_part(found.claim(TOPOLOGY), 1, 0, [])

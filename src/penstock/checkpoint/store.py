@@ -232,19 +232,19 @@ class Store:
             kept = self.epochs()[-count:]
             if not kept:
                 return
-            oldest, newest = kept[0].epoch, kept[-1].epoch
             named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
-            old = [manifest_path(epoch) for epoch in self.numbers() if epoch < oldest]
+            old = [manifest_path(epoch) for epoch in self.numbers() if epoch < kept[0].epoch]
             paths = [(folder, name) for folder in written for name in written[folder]]
-            left = [part_path(*path) for path in paths if is_left(*path, attempt, newest)]
-            names = [f"{folder}/{name}" for folder in ("attempts", "manifests") for name in self._files.names(folder)]
-            unfinished = [name for name in names if name.endswith(UNFINISHED)]
-            fault = self._swept([*old, *(path for path in left if path not in named), *unfinished])
-            for folder in written:
-                if int(folder) < attempt:
-                    self._files.remove_folder(f"{PARTS}/{folder}")
-            if fault is not None:
-                raise fault
+            left = [part_path(*path) for path in paths if is_left(*path, attempt, kept[-1].epoch)]
+            begun = [f"{folder}/{name}" for folder in ("attempts", "manifests") for name in self._files.names(folder)]
+            unfinished = [name for name in begun if name.endswith(UNFINISHED)]
+            if (fault := self._swept(old)) is not None:  # an epoch that stays keeps its parts
+                named |= {part.path for manifest in self.epochs() for part in manifest.parts}
+            rest = self._swept([path for path in left + unfinished if path not in named])
+            for folder in (folder for folder in written if int(folder) < attempt):
+                self._files.remove_folder(f"{PARTS}/{folder}")
+            if (first := fault or rest) is not None:
+                raise first
 
     def savepoint(self, name: str, manifest: Manifest) -> None:
         """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
