@@ -14,6 +14,7 @@ nothing else; `Job` when it is first asked for, because the deployment is import
 
 from typing import TYPE_CHECKING
 
+from penstock.adapt.contract import AdaptGoals, AdaptSettings
 from penstock.errors import (
     CheckpointDamaged,
     Infeasible,
@@ -85,6 +86,8 @@ else:
 
 
 __all__ = [
+    "AdaptGoals",
+    "AdaptSettings",
     "Apart",
     "CheckpointDamaged",
     "Cluster",

@@ -23,6 +23,7 @@ from penstock.model.profile import Profile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.adapt.contract import AdaptSettings
     from penstock.deploy.driver.job import Job
     from penstock.optimise.fuse.contract import FuseOptions
 
@@ -86,6 +87,7 @@ class Topology(Draft):
         data_ports: int | str | None = None,
         tls: str | PathLike[str] | None = None,
         silence_s: float = 10.0,
+        adapt: str | AdaptSettings | None = None,
     ) -> DataFrame:
         """Run to the end of bounded input; what the sink that keeps rows (`collect`, `parquet`) received.
 
@@ -123,6 +125,7 @@ class Topology(Draft):
             data_ports=data_ports,
             tls=tls,
             silence_s=silence_s,
+            adapt=adapt,
         )
         return run_topology(self, spark, options)
 
@@ -159,6 +162,7 @@ class Topology(Draft):
         data_ports: int | str | None = None,
         tls: str | PathLike[str] | None = None,
         silence_s: float = 10.0,
+        adapt: str | AdaptSettings | None = None,
     ) -> Job:
         """Start a job and return it once its workers have been sent to work.
 
@@ -211,6 +215,8 @@ class Topology(Draft):
                 function of yours that takes long is no silence, unless it runs on another machine and lets no other
                 thread of Python run. After that time the worker is replaced, or the job fails where it has no
                 checkpoints; a note comes before.
+            adapt: a scheduler, or ps.AdaptSettings: the job looks at itself every 60 s and goes over to a better plan
+                where that pays; needs a checkpoint. Its first plan is that of `even` unless `scheduler` names another.
         """
         from penstock.deploy import JobOptions, start_topology
 
@@ -243,5 +249,6 @@ class Topology(Draft):
             data_ports=data_ports,
             tls=tls,
             silence_s=silence_s,
+            adapt=adapt,
         )
         return start_topology(self, spark, options)

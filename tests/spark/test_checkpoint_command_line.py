@@ -138,6 +138,19 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_command(
     assert wait_until(lambda: not folder.is_left(), PATIENCE_S), "the driver that was killed left processes behind"
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_command_that_is_told_to_end_says_how_to_go_on(folder: Folder, number: signal.Signals, status: int) -> None:
+    """As supervisors and people do it."""
+    begun = folder.start("run", "held.py:topology", *SAME)
+    assert wait_until(lambda: folder.epochs() >= 2 or begun.poll() is not None, PATIENCE_S)
+    begun.send_signal(number)
+    out, err = begun.communicate(timeout=PATIENCE_S)
+    assert (begun.returncode, out) == (status, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("penstock: stopped; run the same command to go on from epoch "), err
+    assert wait_until(lambda: not folder.is_left(), PATIENCE_S)
+
+
 @pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
 def test_a_driver_that_is_killed_while_it_writes_the_answer_is_started_again_with_the_same_command(
     folder: Folder, differences: Callable[[Path], list[str]]

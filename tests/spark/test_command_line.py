@@ -190,6 +190,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["mine.py:BOUNDED", "--duration", "0"], "--duration is 0; it must be above 0 seconds"),
         (["mine.py:BOUNDED", "--duration", "nan"], "--duration is nan; it must be above 0 seconds"),
         (["mine.py:BOUNDED", "--output", "mine.py"], "--output is mine.py, which is there already"),
+        (["mine.py:BOUNDED", "--output", "mine.py/out"], "--output is mine.py/out, and mine.py is no folder; name one"),
         (["mine.py:BOUNDED", "--scheduler", "worst"], "unknown scheduler 'worst'"),
         (["mine.py:BOUNDED", "--master", "mesos://there"], "master 'mesos://there'"),
         (["mine.py:BOUNDED", "--master", "local[0]"], "master 'local[0]'"),

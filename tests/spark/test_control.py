@@ -13,9 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.deploy.driver.rendezvous import ControlServer, wait_until
-from penstock.deploy.line.messages import REPORT_BYTES_MAX, Fault, Hello, decode, encode, encode_deployment
-from penstock.deploy.line.sealed import METRICS, WORDS, LineBroken, open_line
+from penstock.checkpoint.contract import Part, Report
+from penstock.deploy.driver.rendezvous import ControlServer, Roll, wait_until
+from penstock.deploy.line.messages import (
+    KEPT_BYTES_MAX,
+    REPORT_BYTES_MAX,
+    Fault,
+    Hello,
+    decode,
+    encode,
+    encode_deployment,
+)
+from penstock.deploy.line.sealed import LANES, METRICS, WORDS, Line, LineBroken, open_line
 from penstock.deploy.metrics.sums import Sums
 from penstock.deploy.worker.control import (
     CUT_OFF_SECONDS,
@@ -24,6 +33,7 @@ from penstock.deploy.worker.control import (
     QUEUE_BATCHES,
     DriverGone,
     DriverLine,
+    Place,
 )
 from penstock.run.engine.meters import TABLES, Meters, TaskTime
 from penstock.run.engine.worker import Cancelled, Deployment
@@ -31,6 +41,7 @@ from penstock.run.transport.links import WorkerPlace
 
 TICKET = bytes(range(32))
 HELLO = Hello(0, 1, "x", "127.0.0.1", 1, 2, 3, "b", "i", "3.11", "26", 1000.0)
+REPORT = Report(1, 7, Part(0, "parts/00000001/00000007-00000.part", 1, "0" * 64, ("a/0",)))
 BATCH = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 ORDERS = encode_deployment(Deployment("j", (WorkerPlace(0, "n1", "127.0.0.1", 1),), {"a/0": 0}))
 
@@ -68,7 +79,7 @@ def arrived(server: ControlServer, hello: Hello) -> DriverLine:
 
 
 def caller(server: ControlServer, worker: int = 0) -> DriverLine:
-    return DriverLine(f"tcp://127.0.0.1:{server.port}", TICKET, worker)
+    return DriverLine(Place(f"tcp://127.0.0.1:{server.port}", TICKET), worker)
 
 
 @pytest.mark.parametrize("lane", ["poll", "data"])
@@ -181,7 +192,7 @@ def test_a_worker_that_comes_too_late_is_sent_home(server: ControlServer) -> Non
 
 def test_a_driver_without_the_ticket_is_found_out(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.deploy.worker.control.OPENINGS_MAX", 1)
-    misled = DriverLine(f"tcp://127.0.0.1:{server.port}", bytes(32), 0)
+    misled = DriverLine(Place(f"tcp://127.0.0.1:{server.port}", bytes(32)), 0)
     with pytest.raises(DriverGone, match="did not let worker 0 in"):
         misled.hello(HELLO)
     misled.close()
@@ -313,14 +324,80 @@ def test_rows_that_are_not_sealed_as_they_should_be_are_a_fault_with_its_reason(
     assert taken == []
 
 
-def test_a_worker_whose_lane_for_pace_breaks_ends_instead_of_waiting(server: ControlServer, line: DriverLine) -> None:
+LANE_ENDS = {
+    "pace": "the pace of sources cannot be compared with other workers: ",
+    "data": "rows do not reach the driver: ",
+}
+
+
+def used(line: DriverLine, lane: str) -> None:
+    """Send something over this lane."""
+    if lane == "pace":
+        line.keep_pace({0: 1})
+    elif lane == "data":
+        line.metrics({"tasks": BATCH})
+    elif lane == "keep":
+        line.kept(REPORT)
+    assert wait_until(lambda: lane in line._lines, 10)
+
+
+@pytest.mark.parametrize("lane", LANE_ENDS)
+def test_a_worker_one_of_whose_lanes_breaks_ends_with_the_reason(
+    server: ControlServer, line: DriverLine, lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Roll, "lost", lambda *_: None)  # the driver has not noticed yet
     line.start()
-    line.keep_pace({0: 1})
-    assert wait_until(lambda: "pace" in line._lines, 10)
-    line._lines["pace"].break_off()
-    line.keep_pace({0: 2})
+    used(line, lane)
+    line._lines[lane].break_off()
+    used(line, lane)
     assert select.select([line.fileno()], [], [], 10)[0]
-    assert line.commands() == ["cancel"]
+    with pytest.raises(DriverGone, match=LANE_ENDS[lane]):
+        line.commands()
+    with pytest.raises(DriverGone, match=LANE_ENDS[lane]):
+        line.deliver("out", BATCH)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_the_end_of_any_lane_is_the_workers(lane: str) -> None:
+    server = ControlServer("127.0.0.1", TICKET, 1, lambda *_: None, lambda *_: None)
+    line = arrived(server, HELLO)
+    line.start()
+    used(line, lane)
+    assert wait_until(lambda: {"poll", "data"} <= line._lines.keys(), 10)  # or one would be cut off at its opening
+    line._lines[lane].break_off()
+    assert wait_until(lambda: server.roll.ending, 10)
+    assert (server.roll.faults[0].kind, server.roll.faults[0].lost) == ("peer", 0)
+    assert f"has closed its line to the driver ({lane}) without" in server.roll.faults[0].message
+    assert (0 in server.roll.gone) == (lane in {"talk", "poll"})  # of another the worker may say why
+    line.close()
+    server.end()
+
+
+def test_an_answer_that_cannot_be_sent_is_the_end_of_its_lane_too(
+    server: ControlServer, line: DriverLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(sealed: Line, kind: int, *parts: bytes) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    poll = open_line(("127.0.0.1", server.port), line._key, 0, "poll", 10)
+    monkeypatch.setattr(Line, "send", broken)
+    head = poll._out.head(WORDS, len(body := encode({"call": "commands", "seen": 0, "epoch": 0})))
+    poll.connection.sendall(head + body + poll._out.body(head, body))
+    assert wait_until(lambda: bool(server.roll.faults), 10)
+    assert server.roll.faults[0].lost == 0
+    poll.close()
+
+
+def test_what_a_lane_brings_and_nobody_takes_is_told_with_its_size(server: ControlServer, line: DriverLine) -> None:
+    keep = open_line(("127.0.0.1", server.port), line._key, 0, "keep", 10)
+    keep.connection.sendall(keep._out.head(WORDS, KEPT_BYTES_MAX + 1))
+    assert wait_until(lambda: bool(server.roll.faults), 10)
+    (fault,) = server.roll.faults
+    assert fault.kind == "worker"
+    assert fault.message.startswith(
+        f"the driver could not take what its line (keep) brought: a message of kind {WORDS}"
+    )
+    keep.close()
 
 
 def test_a_worker_whose_line_ends_without_a_goodbye_has_died(server: ControlServer) -> None:
@@ -362,3 +439,38 @@ def test_commands_come_over_a_lane_that_ends_where_the_driver_is_out_of_reach(li
 
     assert wait_until(lambda: limit_ms() == CUT_OFF_SECONDS * 1000, 10)
     assert line._lines["talk"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+
+
+# -- parts of epochs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_ten_thousand_tasks_reaches_the_driver() -> None:
+    got: list[Report] = []
+    server = ControlServer("127.0.0.1", TICKET, 1, lambda *_: None, lambda worker, told: got.append(told))
+    line = arrived(server, HELLO)
+    names = tuple(f"{'an operator with a long name' * 4}/{t}" for t in range(10_500))
+    told = Report(1, 7, Part(0, "parts/00000001/00000007-00000.part", 1, "0" * 64, names))
+    line.kept(told)
+    assert got == [told]
+    line.done("finished")
+    line.close()
+    server.end()
+
+
+def test_a_worker_complains_over_another_lane_than_the_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Roll, "lost", lambda *_: None)  # the driver has not noticed yet
+    server = ControlServer("127.0.0.1", TICKET, 1, lambda *_: None, lambda *_: None)
+    line = arrived(server, HELLO)
+    line.start()
+    line.kept(REPORT)
+    line._lines["keep"].break_off()
+    with pytest.raises(OSError):  # noqa: PT011 # whatever the kernel says of it
+        line.kept(REPORT)
+    line.unkept("worker 0 could not keep its part", "a limit")
+    assert [(fault.message, fault.refused) for fault in server.roll.faults] == [
+        ("worker 0 could not keep its part", "a limit")
+    ]
+    assert select.select([line.fileno()], [], [], 10)[0]  # the loop looks
+    line.close()
+    line.unkept("once more")  # as the thread of a keeper that writes still when the worker has gone
+    server.end()

@@ -57,7 +57,7 @@ def test_a_spooled_dataframe_that_was_damaged_ends_the_job_with_the_file_s_name(
     job = topology().start(spark, workers=1, rows_max=100, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
     await_epoch(job, 1)
     job.cancel()
-    files = sorted((tmp_path / "kept" / "input" / "numbers").glob("*.parquet"))
+    files = sorted((tmp_path / "kept" / "input" / "numbers").rglob("*.parquet"))
     for file in files:
         flip(file)
     gate.touch()

@@ -15,7 +15,7 @@ from penstock.cli import run_command
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "guide").glob("*.md"))]
 LANGUAGES = {"python", "sh", "json", "text"}
-NOT_RUN = 5  # they start sessions of their own, or need other hosts or a job's folder; each says so in its page
+NOT_RUN = 6  # they start sessions of their own, or need other hosts or a job's folder; each says so in its page
 
 
 def named(page: Path) -> str:

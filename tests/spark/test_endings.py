@@ -43,13 +43,18 @@ job.wait()
 """
 
 
+OWN_ERROR = SCRIPT.replace("workers=2)", "workers=2, checkpoint='CK', checkpoint_interval_s=0.05)").replace(
+    "job.wait()", "while job.epoch < 3:\n    job.wait(0.05)\nraise ValueError('of the script')"
+)
+
+
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, script: str = SCRIPT) -> Iterator[subprocess.Popen[str]]:
     """A driver with an endless job; killed when the block fails, or leaving the block would wait for its end."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     environment.pop("SPARK_HOME", None)
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as driver:
         try:
             yield driver
@@ -108,6 +113,15 @@ def test_a_driver_that_goes_takes_everything_along(number: signal.Signals, tmp_p
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tempfile.tempdir", str(tmp_path))
             reap()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock")] == []
+
+
+def test_a_script_that_raises_tells_its_own_error_and_its_job_does_not_try_to_recover(tmp_path: Path) -> None:
+    """Spark was ended under the job, which went on to its second and third attempt while the interpreter shut down."""
+    with started(tmp_path, OWN_ERROR.replace("CK", str(tmp_path / "kept"))) as driver:
+        _, said = driver.communicate(timeout=120)
+    assert driver.returncode == 1
+    assert said.rstrip().endswith("ValueError: of the script"), said
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock")] == []
 
 

@@ -18,6 +18,7 @@ from penstock.checkpoint.policy import Policy
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.store import Store
 from penstock.deploy.attempt import series
+from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import JobFailed, StoreUnusable
 from penstock.flow import io
 
@@ -99,6 +100,41 @@ def test_a_store_and_a_sink_that_fail_for_a_moment_cost_an_attempt_each(
     assert rows_of(job) == answer()
     for words in ("503 slow down", "sink 'out' cannot show the rows of epoch"):
         assert any("the job went on from epoch" in note and words in note for note in job.notes), job.notes
+
+
+def test_a_job_that_recovers_says_what_it_failed_with_and_when_it_tries_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate, broken, claim, commit = tmp_path / "gate", tmp_path / "broken", Store.claim, Store.commit
+
+    def require_room() -> None:
+        if broken.exists():
+            msg = "cannot use the folder for checkpoints: No space left on device"
+            raise StoreUnusable(msg)
+
+    def committed(store: Store, manifest: Manifest) -> None:
+        require_room()
+        commit(store, manifest)
+
+    def claimed(store: Store, topology: str, after: int | None = None) -> int:
+        require_room()
+        return claim(store, topology, after)
+
+    monkeypatch.setattr(Store, "commit", committed)
+    monkeypatch.setattr(Store, "claim", claimed)
+    job = counts(numbers(gate)).start(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    await_epoch(job, 2)
+    broken.touch()
+    told = "the job is recovering: tried again in "
+    assert wait_until(lambda: any(note.startswith(told) for note in job.notes), PATIENCE_S)
+    (note,) = (note for note in job.notes if note.startswith(told))
+    assert "of at most 10 since epoch" in note
+    assert "No space left on device" in note
+    broken.unlink()
+    await_recoveries(job, 1)
+    assert not any(note.startswith(told) for note in job.notes)
+    gate.touch()
+    assert rows_of(job) == answer()
 
 
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["checkpoint", "plain"])

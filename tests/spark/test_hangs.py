@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,10 @@ from pyspark.sql import Row, SparkSession
 from recovery_kit import PATIENCE_S, answer, await_epoch, await_recoveries, counts, numbers, rows_of
 
 import penstock as ps
+from penstock.checkpoint.contract import Part
+from penstock.checkpoint.store import Store
 from penstock.deploy import Job
-from penstock.deploy.attempt import silence
+from penstock.deploy.attempt import silence, slow_epochs
 from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import JobFailed
 from penstock.flow import io
@@ -138,3 +140,49 @@ def test_a_function_that_lets_no_other_thread_run_is_left_at_it_where_it_can_be_
     with top.start(spark, workers=1, silence_s=SHORT_S) as job:
         assert job.result.count() == 1
         assert not [note for note in job.notes if "silent" in note]
+
+
+class Hangs:
+    """Passes rows on; once a file is there, the store of its worker does not answer until another is."""
+
+    def __init__(self, begins: Path, ends: Path) -> None:
+        self.begins, self.ends, self.has_begun = begins, ends, False
+
+    def __call__(self, row: Row) -> dict[str, int]:
+        if self.begins.exists() and not self.has_begun:
+            self.has_begun = True
+            self.hang(Store.write_part)
+        return {"value": row["value"]}
+
+    def hang(self, write: Callable[..., Part]) -> None:
+        """As a disk of a network does that has gone: no error, and no return."""
+
+        def written(*words: object) -> Part:
+            while not self.ends.exists():
+                time.sleep(0.01)
+            Store.write_part = write  # type: ignore[method-assign] # the process is used again
+            return write(*words)
+
+        Store.write_part = written  # type: ignore[assignment,method-assign]
+
+
+def test_a_store_that_does_not_answer_one_worker_is_told_with_who_waits_for_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "STILL_SECONDS", 0.5)
+    monkeypatch.setattr(slow_epochs, "SLOW_SECONDS", 0.5)
+    begins, ends = tmp_path / "begins", tmp_path / "ends"
+    top = ps.Topology("hung")
+    top.source("ticks", io.rate(500)).map(Hangs(begins, ends), "value bigint", name="m").sink("out", io.discard())
+    job = top.start(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    await_epoch(job, 2)
+    begins.touch()
+    await_note(job, "epoch ", "is not committed: it waits for worker ", "which runs ")
+    still = await_note(job, "has stood still in keeping an epoch since", "is given 600 s without a step")
+    assert f"pid {job.workers[job.worker_of['m/0']].pid}" in still
+    epoch = job.epoch
+    ends.touch()
+    await_epoch(job, epoch + 1)
+    await_note(job, "epoch ", " took ", "it waited for worker ")
+    assert job.recoveries == 0
+    job.cancel()

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from footprint import Footprint
+from plan_kit import made_by
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from penstock.deploy import Job, build_profile
 from penstock.deploy.driver.rendezvous import wait_until
-from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.metric_log import MetricLog, read_metric_table
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.jobs import Topology
@@ -80,13 +81,15 @@ def test_the_profile_knows_every_task_and_fits_the_graph(measured: Measured) -> 
 
 @one_session
 def test_loads_are_cpu_seconds_per_second(measured: Measured) -> None:
+    """Of all the run, for each task: a worker may end before another."""
     cpu: Counter[object] = Counter()
-    covered: Counter[object] = Counter()
     for row in measured.task_rows:
         cpu[row["task"]] += row["cpu_us"]  # type: ignore[assignment]
-        covered[row["task"]] += row["interval_us"]  # type: ignore[assignment]
     loads = {task: found.load for task, found in measured.profile.tasks.items()}
-    assert loads == pytest.approx({task: cpu[task] / covered[task] for task in cpu})
+    assert measured.profile.seconds is not None
+    assert {task: load * measured.profile.seconds for task, load in loads.items()} == pytest.approx(
+        {task: us / 1e6 for task, us in cpu.items()}
+    )
     assert all(0 <= load <= 1.01 for load in loads.values()), loads  # a task runs in one thread
     assert loads["lines/0"] > 0
     worker_of = {row["task"]: row["worker"] for row in measured.task_rows}
@@ -109,6 +112,13 @@ def test_rates_say_what_went_over_every_edge(measured: Measured) -> None:
     assert sent == pytest.approx({("lines", "split"): len(LINES), ("split", "count"): words})
 
 
+LIVES = {  # of some tasks, the rounds in which they reported
+    "c/0": range(100),  # it has ended before any of the windows begins
+    "d/0": range(399),  # it says so, less than two intervals before the end
+    "e/0": range(390, 400),  # it begins within every window
+}
+
+
 @one_session
 @pytest.mark.parametrize("busy", [False, True])
 @pytest.mark.parametrize("window", [None, 7.5, "1 minute"])
@@ -116,24 +126,27 @@ def test_both_builders_make_the_same_profile(
     spark: SparkSession, tmp_path: Path, window: float | str | None, busy: bool
 ) -> None:
     rng = random.Random(3)
-    log = MetricLog("aa", tmp_path, "words")
+    log = MetricLog("aa", tmp_path / "log", "words")
     for i in range(400):
-        end = {"time_us": 90_000_000 + i * 250_000 + rng.randrange(9), "interval_us": rng.randrange(1, 300_000)}
-        for worker in range(2):
+        for worker in range(2):  # they report at different moments
+            end_us = 90_000_000 + i * 250_000 + 110_000 * worker + rng.randrange(9)
+            end = {"time_us": end_us, "interval_us": rng.randrange(1, 300_000)}
             rows = rng.choice((0, rng.randrange(1, 10_000)))
             counts = {name: rng.randrange(200_000) for name in TABLES["tasks"].names}
-            text = {"node": "n", "idle": False, "worker": worker, "watermark_us": None}
+            text = {"node": "n", "idle": False, "ended": False, "worker": worker, "watermark_us": None}
             moved = {"tuples_in": rows * worker, "tuples_out": rows}
             task = counts | text | end | moved | {"task": f"{'ab'[worker]}/0"}
             log.take(worker, "tasks", pa.RecordBatch.from_pylist([task], TABLES["tasks"]))
             counts = {name: rng.randrange(200_000) for name in TABLES["edges"].names}
             pair = {"source": "a/0", "target": "b/0", "distance": "ring", "tuples": 0 if worker else rows}
             log.take(worker, "edges", pa.RecordBatch.from_pylist([counts | end | pair], TABLES["edges"]))
-        if i < 100:  # it has ended before any of the windows begins
-            log.take(2, "tasks", pa.RecordBatch.from_pylist([task | {"task": "c/0"}], TABLES["tasks"]))
+        for name, lives in LIVES.items():
+            if i in lives:
+                told = {"task": name, "ended": i == lives[-1] if name == "d/0" else None}
+                log.take(2, "tasks", pa.RecordBatch.from_pylist([task | told], TABLES["tasks"]))
     log.close()
     sums = log.sums() if window is None else log.recent(window)
-    here, there = sums.profile(busy=busy), build_profile(spark, tmp_path, window=window, busy=busy)
+    here, there = sums.profile(busy=busy), build_profile(spark, tmp_path / "log", window=window, busy=busy)
     assert asdict(there) == {"costs": None} | {
         "tasks": {task: pytest.approx(asdict(found)) for task, found in here.tasks.items()},
         "edges": tuple(
@@ -144,8 +157,26 @@ def test_both_builders_make_the_same_profile(
         "rows": None if busy else pytest.approx(here.rows),
     }
     assert there.edges
-    assert (len(here.tasks), here.tasks["a/0"].spread, here.edges[0].distance) == (3, ANY, "ring")
+    assert (len(here.tasks), here.tasks["a/0"].spread, here.edges[0].distance) == (5, ANY, "ring")
     assert (here.tasks["c/0"].load == 0.0) == (window is not None)
+
+
+@one_session
+def test_a_log_of_workers_that_did_not_tell_when_they_ended_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    log = MetricLog("aa", tmp_path, "words")
+    zeros = dict.fromkeys(TABLES["tasks"].names, 0) | {"node": "n", "idle": False, "ended": None}
+    for s in range(1, 11):
+        span = {"time_us": s * 1_000_000, "interval_us": 1_000_000, "cpu_us": 500_000, "tuples_out": 10}
+        rows = [zeros | span | {"task": name} for name in ("a/0", "b/0") if name == "a/0" or s == 1]
+        log.take(0, "tasks", pa.RecordBatch.from_pylist(rows, TABLES["tasks"]))
+    pair = dict.fromkeys(TABLES["edges"].names, 1) | {"source": "a/0", "target": "b/0", "distance": "ring"}
+    log.take(0, "edges", pa.RecordBatch.from_pylist([pair], TABLES["edges"]))
+    log.close()
+    (file,) = (tmp_path / "tasks").iterdir()
+    pq.write_table(pq.read_table(file).drop_columns(["ended"]), file)
+    found = build_profile(spark, tmp_path)
+    assert {task: measured.load for task, measured in found.tasks.items()} == pytest.approx({"a/0": 0.5, "b/0": 0.05})
+    assert read_metric_table(tmp_path, "tasks")[0]["ended"] is None
 
 
 @one_session
@@ -172,6 +203,7 @@ def test_figures_that_cannot_be_and_files_that_cannot_be_read_are_told_in_one_li
         "task": "a/0",
         "cpu_us": -5,
         "idle": False,
+        "ended": False,
     }
     log.take(0, "tasks", pa.RecordBatch.from_pylist([row], TABLES["tasks"]))
     edge: dict[str, object] = dict.fromkeys(TABLES["edges"].names, 1) | {
@@ -252,12 +284,12 @@ def test_a_job_tells_its_profile_and_a_new_plan_beside_its_own(spark: SparkSessi
         assert job.profile().validated(graph)
         replan = job.replan("t3")
         assert job.plan is not None
-        assert replan.plan.scheduler == "t3"
+        assert made_by(replan.plan, "t3")
         assert replan.current.assignment == job.plan.assignment
         assert replan.plan.assignment.keys() == job.plan.assignment.keys()
         assert replan.gain == replan.current.cost - replan.plan.cost
         assert all(replan.plan.assignment[task] != job.plan.assignment[task] for task in replan.moves)
-        assert job.replan().plan.scheduler == "even", "by default the scheduler that placed the job"
+        assert made_by(job.replan().plan, "even"), "by default the scheduler that placed the job"
         two_nodes = "cluster" in spark.sparkContext.master
         assert (replan.current.cost > 0) == two_nodes, "cost is bytes per second between nodes"
         assert job.status == "running", "comparing moves nothing"

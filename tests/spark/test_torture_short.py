@@ -24,6 +24,7 @@ SEEDS = {
     "manifest-torn": 2,
     "descriptors": 1,
     "socket-cut": 1,
+    "line-cut": 4,  # the lane of reports
 }
 
 

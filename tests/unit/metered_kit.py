@@ -192,7 +192,7 @@ class SimulatedRun:
             w = self._random.choice(sorted(left))
             if isinstance(self.workers[w].step(self.now_us), Done):
                 left.discard(w)
-                self.workers[w]._report(self.now_us)
+                self.workers[w]._report(self.now_us, ended=True)
             self.now_us += self._random.choice((0, 1, 300))
         assert not left, f"no end after {STEPS_MAX} steps"
         for worker, control in zip(self.workers, self.controls, strict=True):

@@ -178,6 +178,64 @@ class Bucket(Memory):
         return pa.PythonFile(_Kept(self.files, path), mode="w")
 
 
+HOW = ("not done", "done", "half")  # what becomes of a change that is refused
+
+
+class Refusing(Memory):
+    """Counts what changes files, and refuses one of these changes."""
+
+    def refuse(self, at: int, how: str) -> None:
+        """The change of this number from now on; 0: none."""
+        self.changes, self.at, self.how = 0, at, how
+
+    changes, at, how = 0, 0, ""
+
+    def change(self, act: Callable[[], object], half: Callable[[], object] = lambda: None) -> None:
+        self.changes += 1
+        if self.changes != self.at:
+            act()
+            return
+        if self.how != "not done":
+            (act if self.how == "done" else half)()
+        msg = "no answer"
+        raise OSError(msg)
+
+
+class _Given(io.BytesIO):
+    """A file that is there when it has been closed, which may be refused."""
+
+    def __init__(self, disk: Refusing, path: str) -> None:
+        super().__init__()
+        self._disk, self._path = disk, path
+
+    def close(self) -> None:
+        if not self.closed:
+            files, path, data = self._disk.files, self._path, self.getvalue()
+            super().close()
+            self._disk.change(lambda: files.update({path: data}), lambda: files.update({path: data[: len(data) // 2]}))
+
+
+def refusing(kind: type[Memory]) -> type[Refusing]:
+    """Such a file system that refuses."""
+
+    class Found(Refusing, kind):  # type: ignore[misc, valid-type] # any of them
+        def delete_file(self, path: str) -> None:
+            if path.strip("/") not in self.files:
+                raise FileNotFoundError(path)
+            self.change(lambda: kind.delete_file(self, path))
+
+        def move(self, src: str, dest: str) -> None:
+            self.change(lambda: kind.move(self, src, dest))
+
+        def copy_file(self, src: str, dest: str) -> None:
+            self.change(lambda: kind.copy_file(self, src, dest))
+
+        def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
+            return pa.PythonFile(_Given(self, path.strip("/")), mode="w")
+
+    return Found
+
+
 @contextmanager
 def recorded_calls(root: Path) -> Iterator[list[tuple[str, str]]]:
     """What is asked of the operating system, in order, and done: the call, and where beneath a folder."""

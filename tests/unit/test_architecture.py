@@ -28,12 +28,13 @@ ALLOWED = {
     "checkpoint": {"run"},
     "apps": {"model", "flow", "jobs"},
     "optimise": {"model", "extensions", "_core"},
+    "adapt": {"model", "optimise"},
     "observe": {"model"},
     "imports": {"model"},
     "testing": {"model", "run", "optimise"},
-    "deploy": {"model", "flow", "run", "optimise", "imports", "checkpoint"},
-    "jobs": {"model", "flow", "optimise", "deploy"},
-    "cli": {"model", "apps", "optimise", "observe", "imports", "deploy", "run", "extensions", "checkpoint"},
+    "deploy": {"model", "flow", "run", "optimise", "adapt", "imports", "checkpoint"},
+    "jobs": {"model", "flow", "optimise", "adapt", "deploy"},
+    "cli": {"model", "apps", "optimise", "adapt", "observe", "imports", "deploy", "run", "extensions", "checkpoint"},
     # The laboratory is one room for the product: it may see everything of it, and nothing of it sees the laboratory.
     "penstock_lab": {
         "model",

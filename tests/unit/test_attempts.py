@@ -59,8 +59,9 @@ def around() -> Surroundings:
         "silence_s": 0.01,
         "workers": 1,
         "placing": None,
+        "epochs": None,
     }
-    told = SimpleNamespace(spark=None, job="j1", files=None, take=None, kept=None, notes=None)
+    told = SimpleNamespace(spark=None, job="j1", files=None, take=None, kept=None, notes=None, awaited=lambda: None)
     found: Any = SimpleNamespace(**vars(told), order=SimpleNamespace(**known))
     return cast("Surroundings", found)
 
@@ -141,7 +142,7 @@ def test_what_users_tell_a_job_that_recovers_reaches_its_next_attempt(monkeypatc
     assert attempts.now.roll.commands(0, 0, 0, 0.0)["commands"] == ["scale 2 one", "cancel"]
     attempts.stop()
     with pytest.raises(JobFailed, match="ended before its workers were there"):
-        attempts._begin_again(epochs)
+        attempts._begin_again(epochs, attempts._bound_again)
     assert attempts.now.roll.commands(0, 0, 0, 0.0)["commands"] == ["scale 3 one", "scale 4 other", "stop"]
     attempts.cancel()
     with pytest.raises(InvalidInput, match="the job was cancelled or has failed"):

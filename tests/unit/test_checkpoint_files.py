@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import fs
-from store_kit import Bucket, Memory, recorded_calls
+from store_kit import HOW, Bucket, Memory, recorded_calls, refusing
 
 from penstock.checkpoint import files as files_module
 from penstock.checkpoint.files import Files, LocalFiles, RemoteFiles, files_at, folder_beneath, is_lost, reason_of
@@ -127,6 +127,62 @@ class TestContract:
             files.create("a", b"1")
         with files.alone():
             assert files.read("a", 1) == b"1"
+
+
+@pytest.mark.parametrize("kind", [Memory, Bucket])
+@pytest.mark.parametrize("how", HOW)
+def test_what_is_replaced_counts_until_the_new_one_does(
+    kind: type[Memory], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused at each change of a file, and once more when it is tried again: what is read is one of the two, whole."""
+    monkeypatch.setattr(files_module, "OBJECT_STORES", {"py::bucket"})
+
+    def replaced(*refused: int) -> tuple[int, bytes]:
+        disk = refusing(kind)()
+        files = files_at("root", fs.PyFileSystem(disk))
+        files.create("a/b.json", b"the old one")
+        for at in refused:
+            disk.refuse(at, how)
+            try:
+                files.replace("a/b.json", b"the new one, which is longer")
+            except OSError:
+                assert at
+            found = files.read("a/b.json", 100)
+            assert found in {b"the old one", b"the new one, which is longer"}
+            assert files.size("a/b.json") == len(found)
+            assert files.names("a")[:1] == ["b.json"]
+            with pytest.raises(FileExistsError):
+                files.create("a/b.json", b"another")
+            assert files.read("a/b.json", 100) == found
+        changes = disk.changes
+        disk.refuse(0, how)
+        files.remove("a/b.json")
+        assert (files.size("a/b.json"), [path for path in disk.files if not path.endswith(".writing")]) == (None, [])
+        return changes, found
+
+    steps, new = replaced(0)
+    assert new == b"the new one, which is longer"
+    for first in range(1, steps + 1):
+        assert replaced(first, 0)[1] == new
+        for second in range(1, steps + 1):
+            replaced(first, second)
+
+
+@pytest.mark.parametrize("kind", [Memory, Bucket])
+def test_what_counts_still_goes_last(kind: type[Memory], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "OBJECT_STORES", {"py::bucket"})
+    disk = refusing(kind)()
+    files = files_at("root", fs.PyFileSystem(disk))
+    files.create("a.json", b"old")
+    disk.refuse(3 if kind is Bucket else 4, "not done")  # the removal of the old one
+    with pytest.raises(OSError, match="no answer"):
+        files.replace("a.json", b"new")
+    disk.refuse(2, "not done")
+    with pytest.raises(OSError, match="no answer"):
+        files.remove("a.json")
+    assert files.read("a.json", 10) == b"old"
+    files.replace("a.json", b"newer")
+    assert files.read("a.json", 10) == b"newer"
 
 
 def test_a_uri_that_is_local_is_a_folder_of_this_machine(tmp_path: Path) -> None:

@@ -73,6 +73,15 @@ def test_where_nothing_can_be_read_but_a_savepoint_it_can_be_used(kept: Store) -
     assert kept.numbers()[-1] == 5
 
 
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_one_can_go_back_to_a_savepoint_twice(kept: Store, epochs: int) -> None:
+    """What is written there the second time is not what has to go because it is of another line."""
+    goes_on(kept, goes_back(kept, "A"), epochs)
+    last = goes_back(kept, "A")
+    assert (kept.latest(), kept.numbers()[-1]) == (last, 5)
+    assert kept.verify(last) == []
+
+
 def test_a_driver_that_was_taken_over_takes_no_epoch_back(kept: Store) -> None:
     stale = kept.claim(TOPOLOGY)
     saved, other = kept.saved("A"), Store(kept.root)

@@ -124,10 +124,19 @@ def test_a_part_that_was_made_up_is_refused(data: bytes, fault: str) -> None:
 @pytest.mark.parametrize(
     ("snapshots", "fault"),
     [
-        ([snapshot("op/0")] * 100_001, "room for 100,000 and is given 100,001 tasks in one worker; use more workers"),
-        ([TaskSnapshot("op/0", False, {str(n): b"" for n in range(1_001)})], "1,001 states of task 'op/0'; join them"),
-        ([snapshot("x" * 5_000)], "5,000 characters in name 'xxxx"),
-        ([TaskSnapshot("op/0", False, {"y" * 5_000: b""})], "5,000 characters in name 'yyyy"),
+        (
+            [snapshot("op/0")] * 100_001,
+            "a worker has 100,001 tasks, and its part of a checkpoint has room",
+        ),
+        (
+            [TaskSnapshot("op/0", False, {str(n): b"" for n in range(1_001)})],
+            "task 'op/0' has 1,001 states, and a checkpoint has room for 1,000 of a task",
+        ),
+        ([snapshot("x" * 5_000)], " has 5,000 characters, and a checkpoint has room for 4,096; give"),
+        (
+            [TaskSnapshot("op/0", False, {"y" * 5_000: b""})],
+            "'... in task 'op/0' has 5,000 characters, and a checkpoint has room for 4,096; give",
+        ),
     ],
 )
 def test_what_nobody_could_read_is_not_written(snapshots: list[TaskSnapshot], fault: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -10,15 +11,29 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
-from store_kit import TOPOLOGY, Memory, committed, flip, manifest, recorded_calls, snapshot, state_of
+from store_kit import (
+    HOW,
+    TOPOLOGY,
+    Bucket,
+    Memory,
+    committed,
+    flip,
+    manifest,
+    recorded_calls,
+    refusing,
+    snapshot,
+    state_of,
+)
 
 from penstock.checkpoint import files, manifests, store
 from penstock.checkpoint.contract import Manifest, Part
@@ -550,11 +565,95 @@ def test_a_savepoint_whose_making_was_interrupted_is_told_and_can_be_made(kept: 
     assert kept.saved("a").epoch == 3
 
 
+def test_a_damaged_savepoint_can_be_put_back(kept: Store) -> None:
+    """Whether it was damaged before this driver or under its eyes; and what comes later is removed as ever."""
+    kept.savepoint("a", kept.manifest(1))
+    kept.savepoint("b", kept.manifest(2))
+    whole = {name: at(kept, f"savepoints/{name}/manifest.json").read_bytes() for name in "ab"}
+    flip(at(kept, "savepoints/a/manifest.json"), 40)
+    kept.keep(3)
+    flip(at(kept, "savepoints/b/manifest.json"), 40)
+    assert set(kept.saved_parts.faults) == {"a"}
+    for epoch in range(4, 9):
+        committed(kept, 1, epoch)
+        kept.keep(1)
+    assert set(kept.saved_parts.faults) == {"a", "b"}
+    assert paths(kept) >= {part.path for part in kept.manifest(8).parts}
+    for name in "ab":
+        at(kept, f"savepoints/{name}/manifest.json").write_bytes(whole[name])
+        assert kept.verify(kept.saved(name)) == []
+    left = {int(path[-14:-11]) for path in paths(kept) if path.endswith(".part")}
+    assert left == {1, 2, 3, 4, 8}  # 4 was there when the second damage was seen
+    kept.keep(1)
+    assert {int(path[-14:-11]) for path in paths(kept) if path.endswith(".part")} == {1, 2, 8}
+    assert kept.saved_parts.faults == {}
+
+
+def test_a_savepoint_is_read_when_it_has_changed_and_not_at_every_epoch(
+    kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, read = files.LocalFiles.reader, list[str]()
+
+    def noted(self: files.LocalFiles, path: str) -> AbstractContextManager[BinaryIO]:
+        read.append(path)
+        return reader(self, path)
+
+    monkeypatch.setattr(files.LocalFiles, "reader", noted)
+    saved = "savepoints/a/manifest.json"
+    kept.savepoint("a", kept.manifest(1))
+    for _ in range(3):
+        kept.keep(3)
+    assert read.count(saved) == 1
+    shutil.rmtree(at(kept, "savepoints/a"))
+    Store(kept.root).savepoint("a", kept.manifest(2))  # by another process
+    kept.keep(1)
+    assert read.count(saved) == 2
+    assert kept.verify(kept.saved("a")) == []
+    assert "parts/00000001/00000001-00000.part" not in paths(kept)
+
+
 def test_a_savepoint_under_the_name_of_another_is_damage(kept: Store) -> None:
     kept.savepoint("a", kept.manifest(3))
     shutil.copytree(at(kept, "savepoints/a"), at(kept, "savepoints/b"))
     with pytest.raises(CheckpointDamaged, match="under another name"):
         kept.saved("b")
+
+
+# -- what is replaced beyond local disks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Memory, Bucket])
+@pytest.mark.parametrize("how", HOW)
+def test_an_epoch_to_which_the_job_goes_back_is_there_whatever_is_refused(
+    kind: type[Memory], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest of the last sound epoch is written anew, and no other is left to go on from."""
+    monkeypatch.setattr(files, "OBJECT_STORES", {"py::bucket"})
+
+    def begun(refuses_at: int) -> int:
+        disk = refusing(kind)()
+        found = Store("root", fs.PyFileSystem(disk))
+        first = found.claim(TOPOLOGY)
+        for epoch in (3, 4):
+            committed(found, first, epoch)
+        damaged = next(path for path in disk.files if path.endswith("00000004-00000.part"))
+        disk.files[damaged] = b"x" + disk.files[damaged][1:]
+        second, last = found.claim(TOPOLOGY), found.latest()
+        assert last is not None
+        disk.refuse(refuses_at, how)
+        with contextlib.suppress(StoreUnusable):
+            found.begin(second, last)
+        disk.refuse(0, how)
+        again = Store("root", fs.PyFileSystem(disk))
+        sound = again.latest()
+        assert sound is not None
+        assert sound.epoch == 3
+        assert again.begin(again.claim(TOPOLOGY), sound).epoch == 3
+        assert (again.numbers(), again.latest()) == ([3], again.manifest(3))
+        return disk.changes
+
+    for refuses_at in range(1, begun(0) + 1):
+        begun(refuses_at)
 
 
 # -- what cannot be used -----------------------------------------------------------------------------------------------
@@ -574,7 +673,7 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
 
 def test_a_store_that_another_holds_is_told(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LOCK_WAIT_S", 0.0)
-    with files.LocalFiles(kept.root).alone(), pytest.raises(StoreUnusable, match="end the other job"):
+    with files.LocalFiles(kept.root).alone(), pytest.raises(StoreUnusable, match="or end it if it"):
         kept.keep(1)
 
 
@@ -629,3 +728,12 @@ def test_faults_of_arrow_s_file_systems_are_told_like_those_of_disks(tmp_path: P
     handler.open_output_stream = gone  # type: ignore[assignment]
     with pytest.raises(StoreUnusable, match="the bucket is gone; give a folder"):
         found.write_part(attempt, 1, 0, [])
+
+
+def test_a_lock_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    attempt = store.claim(TOPOLOGY)
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StoreUnusable, match=rf"{tmp_path}/lock is a folder where a file has to be; remove it"):
+        committed(store, attempt, 1)

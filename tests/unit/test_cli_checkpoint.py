@@ -18,6 +18,7 @@ from penstock.deploy.driver.options import CHECKPOINT_INTERVAL_S_MAX, CHECKPOINT
 from penstock.errors import CheckpointDamaged, InvalidInput
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, Staged
 from penstock.run.engine.epochs import TaskSnapshot
+from penstock.run.operators.sinks.staged import PartName
 
 Run = Callable[..., tuple[int, str, str]]
 TASKS = {"rows": 2, "count": 1}
@@ -200,6 +201,30 @@ def test_save_keeps_the_last_epoch_under_a_name(run: Run, store: Store) -> None:
     assert err.startswith("penstock: savepoint 'here' is there already")
 
 
+@pytest.mark.parametrize("epochs", [2, 100])
+def test_save_keeps_another_epoch_where_the_job_removes_the_one_that_it_reads(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    job, numbers, verify = Store(store.root), iter(range(4, 4 + epochs)), Store.verify
+
+    def goes_on(asked: Store, manifest: Manifest) -> list[str]:
+        faults = verify(asked, manifest)
+        for epoch in numbers:
+            commit(job, 1, epoch)
+            job.keep(1)
+            break
+        return faults
+
+    monkeypatch.setattr(Store, "verify", goes_on)
+    status, out, err = run("checkpoint", "save", store.root, "here")
+    if epochs == 2:
+        assert (status, err, out[:15]) == (0, "", "epoch 5 is kept")
+        assert not verify(store, store.saved("here"))
+    else:
+        assert (status, out) == (2, "")
+        assert "go faster than one can be read; have the job keep one itself" in err
+
+
 def test_a_rewind_makes_a_savepoint_the_last_epoch(store: Store) -> None:
     manifest, note = store.rewind(1, store.saved("before"))
     assert store.numbers() == [1, 2]
@@ -240,8 +265,10 @@ def test_a_rewind_that_is_cut_short_leaves_an_epoch_that_was_the_last_one_once(
 
 def test_a_damaged_savepoint_is_refused_and_changes_nothing(store: Store) -> None:
     flip(part_of(store, 2))
-    with pytest.raises(CheckpointDamaged, match="does not match its checksum"):
-        store.rewind(1, store.saved("before"))
+    with pytest.raises(
+        CheckpointDamaged, match=r"savepoints/before/manifest.json is damaged: .* not match its checksum"
+    ):
+        store.require_sound(store.saved("before"))
     assert store.numbers() == [1, 2, 3]
     with pytest.raises(InvalidInput, match="has no savepoint 'after'; known: before"):
         store.saved("after")
@@ -296,6 +323,46 @@ def test_verify_reads_the_epochs_beside_a_damaged_job_file_and_says_what_comes_o
     assert line.endswith("; the job would go on from epoch 3, once job.json is put back from a copy of the folder")
     document = json.loads(run("checkpoint", "verify", store.root, "--format", "json")[1])
     assert (document["job"].startswith(str(job)), document["used"], document["sound"]) == (True, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "ending"),
+    [
+        ("shapes/00000001.json", "the job would not start from epoch 3: put it back from a copy of the folder; or"),
+        ("attempts/00000001.json", "the job would go on from epoch 3"),
+        ("committed.json", "the job would go on from epoch 3"),
+    ],
+)
+def test_verify_reads_what_lies_beside_the_epochs(run: Run, store: Store, file: str, ending: str) -> None:
+    store.record.keep_shape(1, {"sources": {}, "operators": {}, "sinks": {}})
+    path = Path(store.root) / file
+    assert run("checkpoint", "verify", store.root)[0] == 0
+    flip(path)
+    status, out, err = run("checkpoint", "verify", store.root)
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert f"a file beside the epochs is damaged: {path}: it" in err
+    assert ending in " ".join(out.split())
+    (fault,) = json.loads(run("checkpoint", "verify", store.root, "--format", "json")[1])["words"]
+    assert fault.startswith(f"{path}: it")
+
+
+def test_verify_says_that_a_job_is_over(run: Run, store: Store) -> None:
+    commit(store, 1, 4, is_last=True)
+    status, out, _ = run("checkpoint", "verify", store.root)
+    assert (status, out.splitlines()[-1]) == (0, "the job is over, and running it again shows its answer")
+    assert json.loads(run("checkpoint", "verify", store.root, "--format", "json")[1])["over"] is True
+
+
+def test_verify_promises_nothing_of_a_job_whose_rows_are_damaged(run: Run, store: Store) -> None:
+    folder = Path(store.staging())
+    folder.mkdir(parents=True)
+    (folder / str(PartName(0, "out", store.token(), 1, 4, "arrow", "00000000"))).write_bytes(b"rows")
+    status, out, err = run("checkpoint", "verify", store.root)
+    assert (status, "a file of rows is damaged: " in err) == (1, True)
+    assert out.splitlines()[-1].endswith("and end where it meets a damaged file of rows: put that back from a copy")
+    commit(store, 1, 4, is_last=True)
+    out = run("checkpoint", "verify", store.root)[1]
+    assert out.splitlines()[-1].startswith("the job is over; put what is named of its rows back from a copy before you")
 
 
 def test_a_damaged_job_file_without_an_epoch_is_damage_too(run: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.deploy.session.closed import (
     open_notes,
     setting_notes,
 )
+from penstock.deploy.worker.carried import Carried
 from penstock.deploy.worker.main import WorkerCall
 from penstock.run.dataflow import Dataflow
 
@@ -62,7 +63,7 @@ def test_an_open_session_is_told_in_one_sentence() -> None:
 
 def test_a_closure_carries_no_key() -> None:
     ticket = secrets.token_bytes(32)
-    call = WorkerCall("job", Dataflow("empty", ()), 1, "tcp://127.0.0.1:1", loopback=True)
+    call = WorkerCall("job", Carried(Dataflow("empty", ())), 1, "tcp://127.0.0.1:1", loopback=True)
     action = Action(None, call, None, ticket, on_change=lambda: None)  # type: ignore[arg-type]
     for closure in (dumps(action._call.on_partition), dumps(action._call.on_batches)):
         assert ticket not in closure

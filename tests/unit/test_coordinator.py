@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.contract import ENDED, Part, Report
-from penstock.checkpoint.coordinator import Coordinator, Whole
+from penstock.checkpoint.coordinator import Awaited, Coordinator, Whole
 from penstock.errors import InternalError
 from penstock.run.contract import Staged
 
@@ -42,6 +42,20 @@ def test_an_epoch_begins_after_the_interval_and_is_whole_when_every_worker_has_r
     assert c.committed(7, 1_500) is None
     assert (c.epoch_under_way, c.wakes_at()) == (None, 2_000)  # from the beginning of the one before
     assert (c.begins(1_999), c.begins(2_000)) == (None, 8)
+
+
+def test_it_is_known_for_whom_an_epoch_waits_and_since_when() -> None:
+    c = coordinator(workers=3)
+    assert c.awaited() is None
+    c.begins(1_000)
+    assert c.awaited() == Awaited(7, 1_000, (0, 1, 2))
+    c.reported(report(1, 7))
+    c.reported(report(0, ENDED))
+    assert c.awaited() == Awaited(7, 1_000, (2,))
+    c.reported(report(2, 7))
+    assert c.awaited() == Awaited(7, 1_000, ())  # for its manifest
+    c.committed(7, 1_500)
+    assert c.awaited() is None
 
 
 def test_nothing_begins_while_an_epoch_is_under_way_or_its_manifest_is_written() -> None:

@@ -425,6 +425,17 @@ def test_the_users_failure_outranks_its_echoes() -> None:
     assert error.user_traceback == "Traceback"
 
 
+def test_a_worker_s_node_is_told_although_the_thread_that_complained_does_not_know_it() -> None:
+    fault = Fault(1, "worker", "worker 1 could not keep its part of an epoch in /kept: no room")
+    deployment, _ = bound(dataflow(), "xy", Placing("even"))
+    for known, node in ((deployment, deployment.workers[1].node), (None, hellos("x", "y")[1].address)):
+        error = judge(reports(faults=[fault], deployment=known))
+        assert isinstance(error, JobFailed)
+        assert node
+        assert error.node == node
+        assert str(error).startswith(f"topology 't': worker 1 (node {node!r}) failed: worker 1 could not keep")
+
+
 def test_the_worker_that_died_is_named_rather_than_those_that_spark_killed_afterwards() -> None:
     faults = [Fault(2, "peer", "worker 1, or however it is said, has gone", lost=1)]
     error = judge(reports(faults=faults, statuses={}, spark_error="Python worker exited"))

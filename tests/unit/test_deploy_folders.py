@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.deploy.driver.folders import prepare_folders, require_apart
+from penstock.deploy.driver.folders import clear, overwritten, require_apart
 from penstock.deploy.driver.submit import files_read
 from penstock.errors import InvalidInput
 from penstock.flow import io
@@ -31,7 +31,7 @@ def used(path: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("mode", ["error", "errorifexists", "append", "overwrite"])
 def test_no_folder_and_an_empty_one_are_fine_in_every_mode(tmp_path: Path, mode: str) -> None:
-    prepare_folders([sink(tmp_path, mode=mode), sink(tmp_path / "new", mode=mode)])
+    overwritten([sink(tmp_path, mode=mode), sink(tmp_path / "new", mode=mode)])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -39,8 +39,8 @@ def test_a_folder_with_files_is_refused_unless_somebody_said_what_to_do_with_the
     first, second = used(tmp_path / "a"), used(tmp_path / "b", "notes.txt")
     said = r"sink 'out' writes into .*/a, which holds 'part-00000-out-1.parquet' already; .*mode='append' or .*; .*/b"
     with pytest.raises(InvalidInput, match=said):
-        prepare_folders([sink(first), sink(second, mode="errorifexists")])
-    prepare_folders([sink(first, mode="append"), sink(second, mode="append")])
+        overwritten([sink(first), sink(second, mode="errorifexists")])
+    overwritten([sink(first, mode="append"), sink(second, mode="append")])
     assert len(list(first.iterdir())) == len(list(second.iterdir())) == 1
 
 
@@ -48,13 +48,13 @@ def test_overwriting_removes_what_a_parquet_writer_leaves_and_nothing_else(tmp_p
     ours = used(tmp_path / "ours", "part-0.parquet", "_SUCCESS", "._SUCCESS.crc", ".part-1.parquet.writing")
     foreign = used(tmp_path / "foreign", "part-0.parquet", "thesis.tex")
     with pytest.raises(InvalidInput, match=re.escape("'thesis.tex' in it is no Parquet writer's file")):
-        prepare_folders([sink(ours, mode="overwrite"), sink(foreign, mode="overwrite")])
+        overwritten([sink(ours, mode="overwrite"), sink(foreign, mode="overwrite")])
     assert len(list(ours.iterdir())) == 4  # nothing is removed before everything has been looked at
-    prepare_folders([sink(ours, mode="overwrite")])
+    clear(overwritten([sink(ours, mode="overwrite")]))
     assert list(ours.iterdir()) == []
     (tmp_path / "deep" / "year=2024").mkdir(parents=True)
     with pytest.raises(InvalidInput, match="'year=2024' in it is no Parquet writer's file"):
-        prepare_folders([sink(tmp_path / "deep", mode="overwrite")])
+        overwritten([sink(tmp_path / "deep", mode="overwrite")])
 
 
 def test_a_job_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_job_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
     read.sink("out", io.parquet(str(folder), mode="overwrite"))
     flow = top.build()
     with pytest.raises(InvalidInput, match=r"but the job reads 'b.parquet' in it; name another folder"):
-        prepare_folders([sink(folder, mode="overwrite")], lambda: files_read(flow, {}))
+        overwritten([sink(folder, mode="overwrite")], lambda: files_read(flow, {}))
     assert (folder / "b.parquet").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_job_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
 def test_a_file_is_no_folder(tmp_path: Path, mode: str) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(InvalidInput, match="which is a file; name a folder"):
-        prepare_folders([sink(tmp_path / "file", mode=mode)])
+        overwritten([sink(tmp_path / "file", mode=mode)])
 
 
 def test_a_mode_that_nobody_knows_is_refused_when_the_sink_is_named() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +17,31 @@ import pytest
 from publication_kit import SINK, TASKS, seen, staged
 
 import penstock as ps
+from penstock.checkpoint import files
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Coordinator
-from penstock.deploy.attempt import epoch_thread
+from penstock.checkpoint.files import LocalFiles
+from penstock.checkpoint.publication import ParquetPublication
+from penstock.deploy.attempt import epoch_thread, epochs
 from penstock.deploy.attempt.epoch_thread import AttemptEpochs
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
+from penstock.deploy.attempt.recovery import cause_of
 from penstock.deploy.driver.rendezvous import Roll, wait_until
-from penstock.errors import InternalError, InvalidInput, JobFailed, PenstockError, StaleAttempt, StoreUnusable
+from penstock.errors import (
+    CheckpointDamaged,
+    InternalError,
+    InvalidInput,
+    JobFailed,
+    PenstockError,
+    StaleAttempt,
+    StoreUnusable,
+)
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.operators.sinks.folder import Folder
+from penstock.run.operators.sinks.staged import PartName
 
 PATIENCE_S = 30.0
+THREAD = "penstock-epochs"
 SHOWN = Counter({1: 3 * TASKS})
 
 
@@ -40,10 +56,10 @@ class Kit:
         self.out, self.root, self.roll = root / "out", root / "kept", Roll()
         self.epochs = self.opened()
 
-    def opened(self) -> DriverEpochs:
+    def opened(self, savepoint: str | None = None) -> DriverEpochs:
         top = ps.Topology("one")
         top.source("numbers", ps.io.generator(numbers, "epoch bigint, n bigint")).sink(SINK, ps.io.parquet(self.out))
-        found = DriverEpochs(CheckpointOrder(str(self.root), interval_s=1000.0), top.build())
+        found = DriverEpochs(CheckpointOrder(str(self.root), interval_s=1000.0, savepoint=savepoint), top.build())
         found.open()
         return found
 
@@ -65,6 +81,14 @@ class Kit:
 
     def savepoint(self, name: str) -> Asked:
         return Asked(lambda: self.epochs.savepoint(name, PATIENCE_S))
+
+    def commits(self, epoch: int) -> None:
+        """An epoch, from the wish for it to its end."""
+        asked = self.savepoint(f"of-{epoch}")
+        self.await_epoch(epoch)
+        self.hands_over(epoch, rows_of=epoch)
+        assert isinstance(asked.told(), Manifest)
+        assert wait_until(lambda: seen(self.out)[epoch] > 0, PATIENCE_S)
 
     def await_epoch(self, epoch: int) -> None:
         with self.roll.changed:
@@ -135,6 +159,48 @@ def test_what_is_committed_and_not_shown_stays_until_it_is(kit: Kit, monkeypatch
     assert seen(kit.out) == SHOWN
 
 
+def test_a_shown_file_that_is_gone_at_the_end_ends_the_job_and_nothing_is_removed(kit: Kit) -> None:
+    """The log of what is shown goes at the end: nobody would ever miss the rows."""
+    kit.begin()
+    kit.hands_over(None, rows_of=1)
+    kit.epochs.end()
+    assert kit.epochs.is_over
+    gone = next(kit.out.glob("part-*"))
+    copy = kit.root / "copy"
+    gone.rename(copy)
+    before = sorted(kit.out.rglob("*"))
+    said = "sink 'out' has shown its rows, and it is gone; put back what is"
+    for epochs_of in (lambda: kit.epochs, kit.opened):  # and when it is started again
+        epochs = epochs_of()
+        with pytest.raises(CheckpointDamaged, match=said) as told:
+            epochs.finish()
+        assert told.value.path == str(gone)
+    assert set(before) <= set(kit.out.rglob("*"))
+    copy.rename(gone)
+    again = kit.opened()
+    again.finish()
+    assert seen(kit.out) == SHOWN
+    assert not (kit.out / "_spark_metadata").exists()
+
+
+def test_the_answer_of_a_job_that_was_over_is_compared_with_what_it_showed(kit: Kit) -> None:
+    kit.begin()
+    kit.hands_over(None, rows_of=1)
+    kit.epochs.end()
+    kit.epochs.finish()
+    (kit.out / "notes.parquet").write_bytes(b"another's")
+    again = kit.opened()
+    again.require_as_shown()
+    part = sorted(kit.out.glob("part-*"))[1]
+    data = part.read_bytes()
+    part.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    with pytest.raises(CheckpointDamaged, match="does not match its checksum; put it back from a copy") as told:
+        again.require_as_shown()
+    assert told.value.path == str(part)
+    part.unlink()
+    again.require_as_shown()  # what its user does with whole files is nobody's business
+
+
 def test_a_job_that_has_finished_removes_nothing_of_a_later_attempt(kit: Kit) -> None:
     kit.begin()
     kit.hands_over(None, rows_of=1)
@@ -144,6 +210,88 @@ def test_a_job_that_has_finished_removes_nothing_of_a_later_attempt(kit: Kit) ->
     with pytest.raises(StaleAttempt, match="attempt 2 has taken over"):
         kit.epochs.finish()
     assert len(kit.staging.names()) == TASKS
+
+
+@pytest.mark.parametrize("where", ["before it shows", "before the log", "within the log"])
+def test_a_driver_that_was_taken_over_shows_nothing_that_was_taken_back(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It stands still with an epoch that is committed and not shown, while another begins at a savepoint of before."""
+    kit.begin()
+    kit.commits(1)
+    publication = kit.epochs._publications[SINK]
+    assert isinstance(publication, ParquetPublication)
+    place: dict[str, tuple[Any, str]] = {
+        "before it shows": (kit.epochs, "_publish"),
+        "before the log": (publication._log, "add"),
+        "within the log": (publication._log, "_write"),
+    }
+    whose, name = place[where]
+    stands, goes_on, real = threading.Event(), threading.Event(), getattr(whose, name)
+
+    def stopped(*given: object) -> None:
+        stands.set()
+        assert goes_on.wait(PATIENCE_S)
+        real(*given)
+
+    monkeypatch.setattr(whose, name, stopped)
+    asked = kit.savepoint("second")
+    kit.await_epoch(2)
+    kit.hands_over(2, rows_of=2)
+    assert isinstance(asked.told(), Manifest)
+    assert stands.wait(PATIENCE_S)
+    monkeypatch.setattr(files, "LOCK_WAIT_S", 0.1)
+    is_back = False
+    with suppress(StoreUnusable):  # the lock is held by a process that stands still
+        is_back = kit.opened("of-1").last_epoch == 1
+    goes_on.set()
+    kit.epochs.end()
+    assert isinstance(kit.epochs.error, StaleAttempt) == is_back == (where == "before it shows")
+    assert kit.opened().last_epoch == (1 if is_back else 2)
+    assert seen(kit.out) == (SHOWN if is_back else SHOWN + Counter({2: 3 * TASKS}))
+
+
+def test_what_is_to_be_shown_is_read_while_nobody_has_to_wait(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_whole, reads = PartName.is_whole, list[str]()
+
+    def read(part: PartName, folder: Folder) -> bool:
+        with LocalFiles(str(kit.root)).alone():
+            reads.append(str(part))
+        return is_whole(part, folder)
+
+    monkeypatch.setattr(files, "LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(PartName, "is_whole", read)
+    with monkeypatch.context() as fails:
+        failing_moves(fails, lambda count: count in {1, 2})
+        kit.begin()
+        kit.hands_over(None, rows_of=1)
+        kit.epochs.end()
+        assert isinstance(kit.epochs.error, JobFailed)
+        kit.epochs._is_finished = False
+        with pytest.raises(JobFailed):
+            kit.epochs.finish()
+    assert kit.opened().is_over
+    assert seen(kit.out) == SHOWN
+    assert len(reads) == 3 * TASKS  # by the attempt, by its end, and by the next driver: once each time
+
+
+def test_a_file_that_a_later_driver_has_taken_back_is_no_damage(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.begin()
+    kit.commits(1)
+    is_whole = PartName.is_whole
+
+    def taken_back(part: PartName, folder: Folder) -> bool:
+        monkeypatch.undo()
+        kit.opened("of-1")
+        return is_whole(part, folder)
+
+    monkeypatch.setattr(PartName, "is_whole", taken_back)
+    asked = kit.savepoint("second")
+    kit.await_epoch(2)
+    kit.hands_over(2, rows_of=2)
+    assert isinstance(asked.told(), Manifest)
+    kit.epochs.end()
+    assert isinstance(kit.epochs.error, StaleAttempt)
 
 
 class Scripted:
@@ -219,6 +367,17 @@ def test_what_could_not_be_shown_is_shown_by_the_next_attempt(kit: Kit, monkeypa
     kit.epochs.again()
     assert (kit.epochs.attempt, kit.epochs.last_epoch, kit.epochs.error) == (2, 1, None)
     assert seen(kit.out) == SHOWN
+
+
+def test_a_checkpoint_folder_that_was_removed_ends_the_job_at_once(kit: Kit) -> None:
+    """A worker fails first, because its part cannot be written; no other attempt will find the folder."""
+    kit.begin()
+    shutil.rmtree(kit.root)
+    kit.epochs.end()
+    with pytest.raises(CheckpointDamaged, match="removed while the job ran, and all its epochs with it; put") as told:
+        kit.epochs.again()
+    assert cause_of(told.value, ()) is None
+    assert not kit.root.exists()
 
 
 def test_an_epoch_whose_commit_seemed_to_fail_is_found_by_the_next_attempt(
@@ -309,6 +468,68 @@ def test_a_savepoint_is_an_epoch_that_begins_behind_the_call(kit: Kit) -> None:
     found = second.told()
     assert isinstance(found, Manifest)
     assert found.epoch == 2
+
+
+def test_a_savepoint_is_kept_before_later_epochs_have_it_removed(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks may be slow: by the time that it goes on, other epochs have come and gone."""
+    save = kit.epochs.store.savepoint
+
+    def slow(name: str, manifest: Manifest, *attempt: int) -> None:
+        if threading.current_thread().name != THREAD:
+            for epoch in range(2, 6):
+                with kit.epochs._changed:
+                    is_there = kit.epochs._at_work.ask()  # type: ignore[union-attr] # it has begun
+                kit.await_epoch(epoch)
+                kit.hands_over(epoch)
+                with kit.epochs._changed:
+                    assert kit.epochs._changed.wait_for(is_there, PATIENCE_S)
+        save(name, manifest, *attempt)
+
+    monkeypatch.setattr(kit.epochs.store, "savepoint", slow)
+    kit.begin()
+    kit.commits(1)
+    assert kit.epochs.store.saved("of-1").epoch == 1
+
+
+def test_a_savepoint_that_cannot_be_written_ends_nothing_but_itself(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.begin()
+    kit.commits(1)
+    again = kit.savepoint("of-1")
+    kit.await_epoch(2)
+    kit.hands_over(2)
+    assert "savepoint 'of-1' is there already" in str(again.told())
+    kit.commits(3)
+    assert kit.epochs.error is None
+
+
+def test_a_savepoint_that_does_not_come_to_its_end_is_told(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, save = threading.Event(), kit.epochs.store.savepoint
+
+    def stands(name: str, manifest: Manifest, attempt: int) -> None:
+        assert goes_on.wait(PATIENCE_S)
+        save(name, manifest, attempt)
+
+    monkeypatch.setattr(kit.epochs.store, "savepoint", stands)
+    monkeypatch.setattr(epochs, "STILL_SECONDS", 0.01)
+    kit.begin()
+    asked = kit.savepoint("late")
+    kit.await_epoch(1)
+    kit.hands_over(1)
+    assert "does not answer, and savepoint 'late' may be there later" in str(asked.told())
+    goes_on.set()
+    kit.epochs.end()
+    assert kit.epochs.store.saved("late").epoch == 1
+
+
+def test_a_damaged_savepoint_is_told_once(kit: Kit) -> None:
+    kit.begin()
+    kit.commits(1)
+    (kit.root / "savepoints" / "of-1" / "manifest.json").write_bytes(b"{}")
+    for epoch in (2, 3, 4):
+        kit.commits(epoch)
+    kit.epochs.end()
+    (note,) = [note for note in kit.epochs.notes if "savepoint 'of-1' is damaged" in note]
+    assert "put back from a copy" in note
 
 
 def test_the_last_epoch_answers_everybody_who_waits_for_a_savepoint(kit: Kit) -> None:

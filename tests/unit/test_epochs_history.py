@@ -5,19 +5,22 @@ from __future__ import annotations
 import errno
 import queue
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from store_kit import flip
 
 import penstock as ps
-from penstock.checkpoint.contract import ENDED, Report
+from penstock.checkpoint.contract import ENDED, Manifest, Report
 from penstock.checkpoint.files import LocalFiles
 from penstock.checkpoint.publication import ParquetPublication
-from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
-from penstock.errors import InvalidInput
+from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.epochs import LOOKS_MAX, CheckpointOrder, DriverEpochs
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt
 from penstock.flow.schema import parse_schema
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_EPOCH, SETTING_STORE, TaskContext
 from penstock.run.engine.epochs import TaskSnapshot
@@ -203,3 +206,106 @@ def test_a_savepoint_that_is_refused_takes_nothing_over(tmp_path: Path) -> None:
     assert back.hands_over(30) == "epoch 4"
     back.epochs.end()
     assert back.sees() == [1, 20, 30]
+
+
+# -- starts that are refused -------------------------------------------------------------------------------------------
+
+
+def loses_a_shown_file(job: Job) -> None:
+    min(job.out.glob("part-*")).unlink()
+
+
+def damages_the_savepoint(job: Job) -> None:
+    flip(Path(job.epochs.store.root) / job.epochs.store.saved("first").parts[0].path, 40)
+
+
+@pytest.mark.parametrize(
+    ("savepoint", "spoil", "said"),
+    [
+        (None, loses_a_shown_file, "sink 'out' has shown its rows, and it is gone"),
+        ("first", loses_a_shown_file, "sink 'out' has shown its rows, and it is gone"),
+        ("first", damages_the_savepoint, "savepoints/first/manifest.json is damaged: .* does not match its checksum"),
+    ],
+)
+def test_a_start_that_is_refused_leaves_the_job_that_runs_there_alone(
+    tmp_path: Path, savepoint: str | None, spoil: Callable[[Job], None], said: str
+) -> None:
+    job = Job(tmp_path / "kept", tmp_path / "out").open()
+    job.begin()
+    job.hands_over(1)
+    job.epochs.store.savepoint("first", job.epochs.store.manifest(1))
+    job.hands_over(2)
+    spoil(job)
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with pytest.raises(CheckpointDamaged, match=said):
+        Job(tmp_path / "kept", tmp_path / "out", savepoint).open()
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+    assert job.hands_over(3) == "epoch 4"
+    job.epochs.end()
+    assert job.epochs.error is None
+
+
+@pytest.mark.parametrize("looks", [1, LOOKS_MAX])
+def test_a_job_that_commits_while_another_looks_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """What was about to be read has been removed by then; the first look, or all of them, are of no use."""
+    job = Job(tmp_path / "kept", tmp_path / "out").open()
+    job.begin()
+    job.hands_over(1)
+    real, epochs = Store.verify, job.epochs
+
+    def verify(store: Store, manifest: Manifest) -> list[str]:
+        if store is not epochs.store and epochs.last_epoch <= 4 * looks:
+            for row in range(epochs.last_epoch + 1, epochs.last_epoch + 5):  # three are kept
+                job.hands_over(row)
+            assert wait_until(lambda: len(store.numbers()) == 3, PATIENCE_S)
+        return real(store, manifest)
+
+    monkeypatch.setattr(Store, "verify", verify)
+    later = Job(tmp_path / "kept", tmp_path / "out").open()
+    assert later.epochs.last_epoch == epochs.last_epoch == 1 + 4 * looks
+    assert later.sees() == list(range(1, 2 + 4 * looks))
+    epochs.end()
+
+
+def test_what_is_overwritten_goes_when_nothing_refuses_the_job_any_more(tmp_path: Path) -> None:
+    root, cleared = tmp_path / "kept", list[str]()
+
+    def clear() -> None:
+        assert Store(str(root)).token()  # behind the claim
+        cleared.append("now")
+
+    def cut_short() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    other = Store(str(root))
+    other.claim("another")
+    with pytest.raises(InvalidInput, match="has checkpoints of topology 'another'"):
+        Job(root, tmp_path / "out").epochs.open(clear)
+    shutil.rmtree(root)
+    with pytest.raises(OSError, match="Input/output error"):
+        Job(root, tmp_path / "out").epochs.open(cut_short)
+    assert cleared == []
+    Job(root, tmp_path / "out").epochs.open(clear)  # nobody has begun the job
+    assert cleared == ["now"]
+    Job(root, tmp_path / "out").epochs.open(clear)
+    assert cleared == ["now"]
+
+
+def test_a_driver_that_was_taken_over_before_it_began_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, cleared = tmp_path / "kept", list[str]()
+    first, claim = Job(root, tmp_path / "out"), Store.claim
+
+    def stands_still(store: Store, topology: str) -> int:
+        attempt = claim(store, topology)
+        monkeypatch.undo()
+        Job(root, tmp_path / "out").epochs.open(lambda: cleared.append("second"))
+        return attempt
+
+    monkeypatch.setattr(Store, "claim", stands_still)
+    with pytest.raises(StaleAttempt, match="attempt 2 has taken over"):
+        first.epochs.open(lambda: cleared.append("first"))
+    assert cleared == ["second"]

@@ -74,6 +74,9 @@ class WorkerEpochs:
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         self._local.takes(self._worker, epoch, snapshots)
 
+    def check(self) -> None:
+        pass
+
     def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
         self._local.takes(self._worker, None, snapshots)
 

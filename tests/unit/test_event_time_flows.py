@@ -200,7 +200,13 @@ def test_late_rows_of_a_join_are_told_unless_both_sides_are_read(read: tuple[str
     for output in read:
         getattr(joined, output).sink(output, ps.io.collect())
     flow, sums = top.build(), Sums()
-    row = dict.fromkeys(TABLES["tasks"].names, 0) | {"task": "join/0", "node": "n1", "idle": False, "late": 2}
+    row = dict.fromkeys(TABLES["tasks"].names, 0) | {
+        "task": "join/0",
+        "node": "n1",
+        "idle": False,
+        "ended": False,
+        "late": 2,
+    }
     sums.add("tasks", pa.RecordBatch.from_pylist([row], TABLES["tasks"]))
     (note,) = time_notes(flow, sums, 0)
     assert note.startswith(f"2 rows were {told}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from flow_kit import Recorder
 from store_kit import TOPOLOGY, committed
 
 import penstock as ps
@@ -18,11 +19,13 @@ from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.attempt.recovery import cause_of
 from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.line.messages import Fault
+from penstock.deploy.worker import main
 from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed
 from penstock.flow.schema import parse_schema
 from penstock.run.columns.kernels import Aggregate
 from penstock.run.columns.unwritten import in_bytes
-from penstock.run.engine.faults import StateRefused
+from penstock.run.contract import TaskContext
+from penstock.run.engine.faults import StateRefused, TaskFault
 from penstock.run.operators.keyed.unwindowed import AggregateFold
 
 
@@ -86,8 +89,17 @@ def test_a_shape_that_is_damaged_is_told(tmp_path: Path) -> None:
     commit(first)
     (path,) = (tmp_path / "shapes").iterdir()
     path.write_bytes(path.read_bytes().replace(b"count(*)", b"count(n)"))
-    with pytest.raises(CheckpointDamaged, match=r"shapes/00000001.json is damaged"):
+    said = (
+        r"shapes/00000001.json is damaged: .*; put it back from a copy of the folder; or, where the topology is what it"
+    )
+    with pytest.raises(CheckpointDamaged, match=said):
         driver(tmp_path).open()
+    assert "shapes/00000001.json: its " in verified(first.store).damaged[0][1]
+    shutil.rmtree(tmp_path / "shapes")  # as the error says
+    again = driver(tmp_path)
+    again.open()
+    assert again.last_epoch == 1
+    assert [path.name for path in (tmp_path / "shapes").iterdir()] == ["00000002.json"]
 
 
 def test_manifests_that_are_all_gone_are_no_new_job(tmp_path: Path) -> None:
@@ -128,8 +140,19 @@ def test_a_sink_may_write_elsewhere_when_its_files_have_come_along(tmp_path: Pat
     with pytest.raises(InvalidInput, match=f"sink 'out' has place {tmp_path}/there now, and had place {tmp_path}/here"):
         written(tmp_path, "there").open()
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "part-00000-out-0123456789abcdef-1-00000001.parquet").write_bytes(b"rows")
+    (tmp_path / "there" / f"part-00000-out-{first.store.token()}-1-00000001.parquet").write_bytes(b"rows")
     written(tmp_path, "there").open()
+
+
+def test_files_that_another_job_has_shown_are_none_of_a_sinks_own(tmp_path: Path) -> None:
+    """A sink of the same name, in a folder where the rows of this one are not."""
+    first = written(tmp_path, "here")
+    first.open()
+    commit(first)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "part-00000-out-0123456789abcdef-1-00000001.parquet").write_bytes(b"rows of another job")
+    with pytest.raises(InvalidInput, match=f"sink 'out' has place {tmp_path}/there now"):
+        written(tmp_path, "there").open()
 
 
 # -- the last line: a worker that cannot go on -------------------------------------------------------------------------
@@ -147,6 +170,24 @@ def test_a_state_that_a_task_refuses_ends_the_job_as_a_mistake_of_its_user() -> 
     assert (str(error), error.exit_code) == (f"topology 't': {refused}", 2)
     assert cause_of(error, faults) is None  # no other attempt
     assert isinstance(judge(Reports("t", {}, {}, faults[:1], None, None, cancel_asked=False)), JobFailed)
+
+
+def test_a_generator_that_has_fewer_items_now_is_not_asked_again() -> None:
+    source = ps.io.generator(lambda task, tasks: iter(()), "n long").build()
+    source.open(TaskContext("numbers", 0, 1))
+    source.put_state({"taken": b"6"})
+    with pytest.raises(StateRefused) as told:
+        source.poll(0, Recorder())
+    fault = TaskFault("numbers/0", 1, "n1", told.value)
+    fault.__cause__ = told.value  # as the worker's loop raises it
+    found = main._fault(fault, 1, "n1")
+    assert (found.kind, found.refused) == ("task", str(told.value))
+    error = judge(Reports("t", {}, {1: "failed"}, [found], None, "aborted", cancel_asked=False))
+    assert isinstance(error, InvalidInput)
+    assert "source 'numbers/0' cannot continue at item 6: it has fewer now; make the operator as it was, or" in str(
+        error
+    )
+    assert cause_of(error, [found]) is None
 
 
 def test_who_says_what_does_not_fit_is_heard_alone() -> None:

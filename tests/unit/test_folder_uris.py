@@ -166,4 +166,6 @@ def test_no_file_shows_a_key(tmp_path: Path) -> None:
     assert staged.finish().path.startswith("s3://bucket/job/part-00000-out-")
     keeper = Keeper(Checkpoint(str(tmp_path), 1, 1, None), 0, print, print, lambda: False)
     keeper._store = store
-    assert keeper._why(OSError("full")) == "worker 0 could not keep its part of an epoch in s3://bucket/job: full"
+    assert (
+        str(keeper._unkept(OSError("full"))) == "worker 0 could not keep its part of an epoch in s3://bucket/job: full"
+    )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import Infeasible, InvalidInput, NoPlanFound
-from penstock.model.constraints import Apart, Dedicated, Replicas, Resource, Together
-from penstock.optimise.joint import distinct, joined, joined_profile, place_together
+from penstock.model.constraint_check import constraint_violations
+from penstock.model.constraints import Apart, Dedicated, Jobs, Replicas, Resource, Together
+from penstock.model.taskgraph import TaskGraph
+from penstock.optimise.contract import Problem
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.joint import PACKED_NOTE, distinct, joined, joined_profile, place_together
+from penstock.optimise.meet import keeps
+from penstock.optimise.search.packed import packed
 from penstock.testing import topologies
 
 QUICK = ps.Options(theta=0.05)
@@ -137,3 +144,112 @@ def test_a_topology_under_construction_is_taken_as_it_is() -> None:
     assert ps.place_together((top, graph), cluster, options=QUICK).parts.keys() == {"built", "built-2"}
     with pytest.raises(InvalidInput, match=r"topology got 'built'; give a penstock\.Topology or"):
         ps.place("built", cluster)  # type: ignore[arg-type]
+
+
+def small_joint_case(seed: int) -> tuple[list[ps.OperatorGraph], ps.Cluster]:
+    """Two or three topologies of up to four tasks, and up to three nodes of one or two slots with little to spare."""
+    draw = random.Random(seed)
+    graphs = []
+    for k in range(draw.randint(2, 3)):
+        names = "ab"[: draw.randint(1, 2)]
+        operators = tuple(ps.Operator(name, draw.randint(1, 2), round(draw.uniform(0.05, 0.6), 2)) for name in names)
+        streams = (ps.Stream("a", "b", rate=5.0),) if len(names) > 1 else ()
+        graphs.append(ps.OperatorGraph(f"t{k}", operators, streams))
+    load = sum(sum(o.loads()) for graph in graphs for o in graph.operators)
+    count = draw.randint(1, 3)
+    nodes = (
+        ps.Node(
+            f"n{k}",
+            round(load / count * draw.uniform(1.0, 2.0), 2),
+            slots=draw.randint(1, 2),
+            worker_capacity=draw.choice([1.0, None]),
+        )
+        for k in range(count)
+    )
+    return graphs, ps.Cluster(tuple(nodes))
+
+
+def fits_together(graphs: list[ps.OperatorGraph], cluster: ps.Cluster) -> bool:
+    """Whether there is a way in which no worker holds tasks of two topologies: all are tried."""
+    tasks = [(k, load) for k, graph in enumerate(graphs) for o in graph.operators for load in o.loads()]
+    seats = [(node, w) for node in cluster.nodes for w in range(node.slots or 0)]
+    held: dict[int, list[tuple[int, float]]] = {s: [] for s in range(len(seats))}
+
+    def fits(s: int) -> bool:
+        node, here = seats[s][0], held[s]
+        on_node = sum(load for other, (at, _) in enumerate(seats) if at is node for _, load in held[other])
+        limit = node.worker_capacity
+        alone = len(here) == 1 or limit is None or sum(load for _, load in here) <= limit * (1 + 1e-9)
+        return alone and len({k for k, _ in here}) == 1 and on_node <= node.capacity * (1 + 1e-9)
+
+    def seated(position: int) -> bool:
+        if position == len(tasks):
+            return True
+        for s, here in held.items():
+            here.append(tasks[position])
+            if fits(s) and seated(position + 1):
+                return True
+            here.pop()
+        return False
+
+    return seated(0)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 1_000_000))
+def test_topologies_are_placed_together_wherever_they_fit(seed: int) -> None:
+    graphs, cluster = small_joint_case(seed)
+    try:
+        joint = place_together(graphs, cluster, options=QUICK)
+    except (Infeasible, NoPlanFound):
+        assert not fits_together(graphs, cluster)
+        return
+    used = [workers_of(part) for part in joint.parts.values()]
+    assert len(set().union(*used)) == sum(map(len, used))
+
+
+@pytest.mark.parametrize(("slots", "nodes", "topologies"), [(1, 2, 2), (1, 3, 2), (1, 3, 3), (2, 2, 3), (2, 3, 3)])
+def test_each_topology_gets_a_node_of_few_slots_to_itself(slots: int, nodes: int, topologies: int) -> None:
+    light = replace(PAIR, constraints=(), operators=(ps.Operator("a", 2, 0.05), ps.Operator("b", 2, 0.05)))
+    cluster = ps.Cluster(tuple(ps.Node(f"n{k}", 4.0, slots=slots) for k in range(nodes)))
+    assert place_together([light] * topologies, cluster, options=QUICK).plan.cost == 0
+
+
+def test_what_searches_miss_is_packed_for_best_and_a_published_scheduler_names_best() -> None:
+    graphs, cluster = small_joint_case(65)
+    assert PACKED_NOTE in place_together(graphs, cluster, options=QUICK).plan.notes
+    with pytest.raises(NoPlanFound, match="try --scheduler best"):
+        place_together(graphs, cluster, "t3", options=QUICK)
+
+
+def test_packing_keeps_every_rule_or_finds_nothing() -> None:
+    apart = ps.separate_nodes("a", "b")
+    cluster = ps.Cluster((ps.Node("n1", 1.3, slots=2), ps.Node("n2", 1.3, slots=1)))
+    for constraints, there in (
+        ((), True),
+        (PAIR.constraints, True),
+        ((apart,), True),
+        ((*PAIR.constraints, apart), False),
+    ):
+        graph = replace(PAIR, constraints=constraints)
+        problem = Problem(TaskGraph.expand(graph), cluster, constraints)
+        found = packed(problem, compile_rules(problem))
+        assert (found is not None) == there
+        if found is not None:
+            rules = compile_rules(problem)
+            assert keeps(rules, *found)
+    problem = Problem(TaskGraph.expand(PAIR), ps.Cluster((ps.Node("n1", 1.3, slots=1),)), PAIR.constraints)
+    assert packed(problem, compile_rules(problem)) is None  # 1.2 is more than one thread
+    assert packed(problem, compile_rules(problem), steps=0) is None
+
+
+def test_jobs_that_share_a_worker_are_named() -> None:
+    graph = replace(PAIR, constraints=(Jobs((("a",), ("b",))),))
+    shared, own = ps.Slot("n1", 0), ps.Slot("n1", 1)
+    assignment = {"a/0": shared, "a/1": shared, "b/0": own, "b/1": shared}
+    assert constraint_violations(graph, assignment) == ["constraint 0 (jobs): jobs 0 and 1 share worker 0 of 'n1'"]
+    with pytest.raises(
+        Infeasible, match=r"2 jobs in workers of their own\) cannot be met: 2 must be in different workers"
+    ):
+        ps.place(graph, ps.Cluster((ps.Node("n1", 4.0, slots=1, worker_capacity=None),)))
+    assert ps.place(graph, ps.parse_cluster("1x2"), options=QUICK).constraints == ()  # a deployment's own

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from worker_kit import LocalJob
 import penstock as ps
 from penstock.checkpoint.contract import Manifest, Part, Report
 from penstock.checkpoint.store import Store
-from penstock.deploy.worker.keeper import Keeper
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.worker.keeper import Keeper, Unkept, _Steps
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.run.columns.kernels import Row
@@ -89,11 +92,18 @@ class Kept:
         self.parts: dict[int, Part] = {}
         self.lock = threading.Lock()
         self.complaints: list[str] = []
+        self.wakes: list[Callable[[], None]] = []  # of the loops of workers
 
     def keeper(self, worker: int) -> Keeper:
         first = 1 if self.restore is None else self.restore + 1
         checkpoint = Checkpoint(self.store.root, self.attempt, first, self.restore)
-        return Keeper(checkpoint, worker, self.told, self.complaints.append, lambda: False)
+        return Keeper(checkpoint, worker, self.told, self.complains, lambda: False)
+
+    def complains(self, why: str, refused: str) -> None:
+        self.complaints.append(why)
+        for wake in self.wakes:
+            with contextlib.suppress(OSError):  # a worker that has gone
+                wake()
 
     def told(self, report: Report) -> None:
         with self.lock:
@@ -184,3 +194,72 @@ def test_keys_that_live_in_two_tasks_are_not_shared_out_anew(tmp_path: Path) -> 
     job = run(Kept(tmp_path, dataflow("partial", 3, committed), committed, 1), asks=False)
     (error,) = {str(error) for error in job.errors if isinstance(error, InvalidInput)}
     assert error.startswith("operator 'count' has 3 tasks and the state of 2, in which each key of partial_key()")
+
+
+class Deaf(Kept):
+    """A driver that takes no reports."""
+
+    def told(self, report: Report) -> None:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+
+def test_a_worker_whose_report_does_not_arrive_ends_although_no_other_epoch_follows(tmp_path: Path) -> None:
+    never = threading.Event()  # the source goes on for ever
+    deaf = Deaf(tmp_path, dataflow("aggregate", 2, never), never, None)
+    job = LocalJob(deaf.flow, WORKERS, epochs=deaf.keeper, settings=RunSettings(interval_s=3600.0))
+    deaf.wakes += [partial(control.say, "scale 1 nothing") for control in job.controls]  # which no worker minds
+    job.start()
+    for control in job.controls:
+        control.say(epoch_command(1))
+    job.join()
+    told = f"could not keep its part of an epoch in {deaf.store.shown}: [Errno 104] Connection reset by peer"
+    assert any(type(error) is Unkept and str(error).endswith(told) for error in job.errors), job.errors
+    assert any(why.endswith(told) for why in deaf.complaints)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lasting"), [(OSError(5, "Input/output error"), False), (InvalidInput("x"), True)]
+)
+def test_a_limit_is_told_as_one_that_no_other_attempt_would_meet_in_another_way(
+    error: Exception, is_lasting: bool, tmp_path: Path
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    def refuse(report: Report) -> None:
+        raise error
+
+    kept = Kept(tmp_path, dataflow("aggregate", 1, threading.Event()), threading.Event(), None)
+    checkpoint = Checkpoint(kept.store.root, kept.attempt, 1, None)
+    keeper = Keeper(checkpoint, 0, refuse, lambda *words: told.append(words), lambda: False)
+    keeper.completed(1, [])
+    with pytest.raises(Unkept, match="worker 0 could not keep its part") as unkept:
+        keeper.finish()
+    assert [(str(unkept.value), unkept.value.refused)] == told
+    assert bool(unkept.value.refused) == is_lasting
+
+
+def test_a_keeper_says_for_how_long_its_store_has_not_answered(tmp_path: Path) -> None:
+    answers, told = threading.Event(), threading.Event()
+
+    def tell(report: Report) -> None:
+        told.set()
+        answers.wait(WAIT_S)
+
+    kept = Kept(tmp_path, dataflow("aggregate", 1, threading.Event()), threading.Event(), None)
+    keeper = Keeper(Checkpoint(kept.store.root, kept.attempt, 1, None), 0, tell, print, lambda: False)
+    assert keeper.still_s() == 0
+    keeper.completed(1, [])
+    assert told.wait(WAIT_S)
+    before = keeper.still_s()
+    assert wait_until(lambda: keeper.still_s() > max(before, 0.05), WAIT_S)
+    answers.set()
+    keeper.finish()
+    assert keeper.still_s() == 0
+
+
+def test_each_state_that_is_written_is_a_step() -> None:
+    steps: list[None] = []
+    states = _Steps({"a": b"1", "b": b"2"}, lambda: steps.append(None))
+    assert (len(states), list(states), steps) == (2, ["a", "b"], [])
+    assert dict(states.items()) == {"a": b"1", "b": b"2"}
+    assert len(steps) == 2

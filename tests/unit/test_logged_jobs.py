@@ -23,7 +23,7 @@ def write_log(folder: Path, job: str, topology: str, task: str = "lines/0", at: 
     for name in ("tasks", "edges"):
         row: dict[str, object] = dict.fromkeys(TABLES[name].names, 1)
         row |= (
-            {"node": "n1", "task": task, "idle": False}
+            {"node": "n1", "task": task, "idle": False, "ended": False}
             if name == "tasks"
             else {"source": task, "target": "count/0", "distance": "call"}
         )

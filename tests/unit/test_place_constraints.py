@@ -179,11 +179,11 @@ def test_best_has_a_bound_under_constraints_and_it_is_true() -> None:
 
 def test_best_hears_of_its_settings_under_constraints() -> None:
     graph = replace(GRAPH, constraints=(Apart("node", ("a", "b")),))
-    for theta, name, value in ((1.0, "rounds", 3), (5.0, "effort", 2.0)):
-        plan = place(graph, CLUSTER, "best", options=Options(theta=theta, settings={name: value}))
-        assert any(f"{name} changed nothing" in note for note in plan.notes)
-    plan = place(graph, CLUSTER, "best", options=Options(theta=5.0, settings={"rounds": 3, "prove": False}))
-    assert not any("changed nothing" in note for note in plan.notes)
+    plan = place(graph, CLUSTER, "best", options=Options(theta=5.0, settings={"effort": 2.0}))
+    assert any("effort changed nothing" in note for note in plan.notes)
+    for theta in (1.0, 5.0):
+        plan = place(graph, CLUSTER, "best", options=Options(theta=theta, settings={"rounds": 3, "prove": False}))
+        assert not any("changed nothing" in note for note in plan.notes)
     for name, value in (("rounds", "x"), ("prove", 7), ("effort", "no"), ("effort_follows_theta", "perhaps")):
         with pytest.raises(InvalidInput, match=f"setting {name} is"):
             place(graph, CLUSTER, "best", options=Options(settings={name: value}))
@@ -193,7 +193,7 @@ def test_best_hears_of_its_settings_under_constraints() -> None:
 def test_best_proves_its_plan_under_constraints_where_it_has_time(seed: int) -> None:
     graph, cluster = random_case(seed, constraints_max=4, operators=(8, 8))
     exact = place(graph, cluster, "exact", options=Options(theta=20.0))
-    quick = place(graph, cluster, "best", options=Options(theta=1.0))
+    quick = place(graph, cluster, "best", options=Options(theta=20.0, settings={"rounds": 0, "prove": False}))
     best = place(graph, cluster, "best", options=Options(theta=20.0))
     assert exact.proved_optimal
     assert not quick.proved_optimal

@@ -19,11 +19,12 @@ import penstock
 from penstock.deploy.driver.binding import Bound, Certified, Placing, bind, replan, scheduled
 from penstock.deploy.driver.slots import Slots
 from penstock.deploy.line.messages import Hello
+from penstock.deploy.metrics.stages import foretold_bytes
 from penstock.errors import InvalidInput, UserError
 from penstock.model.check import check_plan
 from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
-from penstock.model.plan import Plan, Slot
-from penstock.model.profile import Profile, TaskProfile
+from penstock.model.plan import Forecast, Plan, Slot
+from penstock.model.profile import EdgeProfile, Profile, TaskProfile
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.run.contract import MAIN, Task
 from penstock.run.dataflow import FORWARD, Dataflow, Grouping, Input, OperatorSpec, RegionPart, sized
@@ -143,7 +144,7 @@ def test_a_fused_job_follows_a_certified_plan(job: tuple[Dataflow, list[Hello], 
     bound = bind(flow, workers, placing, "job", RunSettings())
     require_certified(bound.certified, profile)
     require_demands_kept(bound, flow, workers)
-    assert bound.certified.plan.scheduler == method
+    assert bound.certified.plan.scheduler in {method, "best"}  # of measured loads, where the method overloads a worker
 
 
 def require_demands_kept(bound: Bound, flow: Dataflow, workers: list[Hello]) -> None:
@@ -198,6 +199,36 @@ def test_a_job_with_constraints_follows_a_certified_plan_or_says_why_not(
         return
     require_certified(certified, profile)
     assert certified.plan.constraints == tuple(dict.fromkeys(limits))
+
+
+def test_a_given_plan_keeps_its_own_word_on_what_it_costs_and_that_is_no_figure_of_the_certificate() -> None:
+    flow = Dataflow("flow", (_spec("rows", 1, 0.1, role="source"), _spec("out", 1, 0.1, Input("rows"))))
+    at = {"rows/0": Slot("n1", 0), "out/0": Slot("n2", 0)}
+    told = Plan("hand", 0, 0.0, 900.0, 0.0, 0.0, False, 2, 0.1, at, rows_per_second=100.0)
+    workers = hellos(["x", "y"])
+    plan = bind(flow, workers, Placing(plan=told), "job", RunSettings()).certified.plan
+    assert (plan.cost, plan.rows_per_second) == (1.0, None)  # computed from what is declared
+    assert foretold_bytes(plan, 200.0) == 1_800.0
+    again = bind(flow, workers, Placing(plan=plan), "job", RunSettings()).certified.plan  # as a job that recovers does
+    assert again.forecast == plan.forecast == Forecast(900.0, 100.0)
+    edges = (EdgeProfile("rows/0", "out/0", 50.0),)
+    profile = Profile({task: TaskProfile(0.1) for task in at}, edges, seconds=1.0, rows=10.0)
+    measured = bind(flow, workers, Placing(plan=told, profile=profile), "job", RunSettings()).certified.plan
+    assert measured.own_word is None
+    assert measured.forecast == Forecast(50.0, 10.0)
+    for nonsense in (0.0, -1.0, float("nan"), float("inf")):
+        wrong = dataclasses.replace(told, rows_per_second=nonsense)
+        assert bind(flow, workers, Placing(plan=wrong), "job", RunSettings()).certified.plan.forecast is None
+
+
+def test_a_given_plan_of_which_readers_were_moved_foretells_nothing() -> None:
+    flow = sized(Dataflow("flow", (_spec("rows", 1, 0.1, role="source", one_per_worker=True),)), 2)
+    here = {"rows/0": Slot("n1", 0), "rows/1": Slot("n2", 0)}
+    crossed = {"rows/0": Slot("n2", 0), "rows/1": Slot("n1", 0)}
+    for at, cost in ((here, 900.0), (crossed, None), ({}, None)):
+        told = Plan("hand", 0, 0.0, 900.0, 0.0, 0.0, False, 2, 0.1, at, rows_per_second=100.0)
+        forecast = bind(flow, hellos(["x", "y"]), Placing(plan=told), "job", RunSettings()).certified.plan.forecast
+        assert (forecast and forecast.cost) == cost
 
 
 def test_a_reader_that_a_constraint_wants_elsewhere_is_told() -> None:

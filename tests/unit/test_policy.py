@@ -8,7 +8,7 @@ from penstock.checkpoint.policy import Again, Cause, Failures, GiveUp, Policy
 from penstock.errors import InvalidInput
 from penstock.run.engine.faults import TaskFault
 
-DIED = Cause("peer", "", "worker 1 died without a word")
+DIED = Cause("lost", "", "worker 1 died without a word")
 
 
 def bad_row(worker: int = 0, row: int = 5, name: str = "bo", task: str = "parse/0") -> Cause:
@@ -96,8 +96,49 @@ def test_an_object_s_address_does_not_make_another_error() -> None:
     assert isinstance(found[-1], GiveUp)
 
 
-def test_what_no_task_did_is_not_the_same_error_again() -> None:
-    assert len(waits(Failures(Policy()), Cause("worker", "", "out of memory"), 9)) == 9
+def test_workers_that_die_are_tried_again_without_end_as_long_as_epochs_are_committed() -> None:
+    failures = Failures(Policy())
+    assert all(isinstance(failures.failed(i, DIED, committed=i), Again) for i in range(1_000))
+
+
+def unkept(states: int, worker: int = 0) -> Cause:
+    """As the driver tells what a worker's keeper complains of."""
+    told = f"worker {worker} could not keep its part of an epoch in /kept: it is given {states:,} states"
+    return Cause("worker", "", f"topology 'j': worker {worker} (node 'n{worker} (a)') failed: {told}")
+
+
+def test_numbers_do_not_make_another_error() -> None:
+    """A state that grows, of the worker or of a task; the row that fails is not one of the numbers."""
+    for causes in (
+        [unkept(2_132 + i, worker=i % 3) for i in range(10)],
+        [
+            Cause("task", "j/0", f"operator 'j' (task 0, worker {i}, node 'n') failed: {i * 997:,} rows")
+            for i in (1, 2, 3)
+        ],
+    ):
+        failures = Failures(Policy())
+        *before, last = [failures.failed(i, cause, committed=i) for i, cause in enumerate(causes)]
+        assert all(isinstance(decided, Again) for decided in before)
+        assert isinstance(last, GiveUp)
+    rows = [f"operator 'j' (task 0, worker 0, node 'n') failed: no answer on row {i}, Row(n={i})" for i in range(50)]
+    failures = Failures(Policy())
+    assert all(isinstance(failures.failed(i, Cause("task", "j/0", row), i), Again) for i, row in enumerate(rows))
+
+
+def test_the_same_error_of_workers_ends_the_job_although_every_attempt_commits_an_epoch() -> None:
+    """The epoch behind a restore is small: its state is what was kept already."""
+    failures = Failures(Policy())
+    found = [failures.failed(i, unkept(2_000 + i), committed=i) for i in range(10)]
+    assert [again.after_s for again in found if isinstance(again, Again)] == [0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+    end = found[-1]
+    assert isinstance(end, GiveUp)
+    assert end.reason.startswith("a worker failed 10 times with the same error: ")
+    assert "2,009 states" in end.reason
+
+
+def test_what_workers_complained_of_is_forgotten_as_what_tasks_did() -> None:
+    failures, quiet_us = Failures(Policy(same_quiet_s=60)), 61_000_000
+    assert all(isinstance(failures.failed(i * quiet_us, unkept(i), committed=i), Again) for i in range(100))
 
 
 def test_the_reason_says_when_and_why_it_is_tried_again() -> None:

@@ -22,7 +22,10 @@ SECOND_US = 1_000_000
 def row(table: str, **given: Any) -> pa.RecordBatch:  # noqa: ANN401
     """One row, zero wherever nothing is given."""
     text = {"node": "n", "distance": "ring"}
-    values = {name: text.get(name, False if name == "idle" else 0) for name in TABLES[table].names} | given
+    values = {
+        name: text.get(name, False if name == "idle" else None if name == "ended" else 0)
+        for name in TABLES[table].names
+    } | given
     return pa.RecordBatch.from_pylist([values], TABLES[table])
 
 

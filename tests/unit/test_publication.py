@@ -41,6 +41,7 @@ from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, InternalError, InvalidInput, JobFailed
 from penstock.run.contract import Staged
 from penstock.run.operators.sinks.folder import STAGING, Folder
+from penstock.run.operators.sinks.staged import PartName
 
 EPOCHS = 3
 FOREIGN = 7  # rows that somebody else has put into the folder
@@ -191,6 +192,30 @@ def test_epochs_that_were_lost_are_taken_back(tmp_path: Path) -> None:
     assert seen(tmp_path) == whole(0)
 
 
+def test_rows_that_cannot_be_read_just_now_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publication, second = published(tmp_path, 1), of_epoch(tmp_path, 2)
+
+    def read(part: PartName, folder: Folder) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(PartName, "is_whole", read)
+        for ask in (publication.compare, publication.publish):
+            with pytest.raises(OSError, match="Stale file handle"):
+                ask(second)
+    publication.publish(second)
+    assert seen(tmp_path) == whole(2)
+
+
+def test_what_was_compared_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publication, second = published(tmp_path, 1), of_epoch(tmp_path, 2)
+    publication.compare(second)
+    monkeypatch.delattr(PartName, "is_whole")
+    publication.publish(second)
+    publication.compare(second)
+    assert seen(tmp_path) == whole(2)
+
+
 def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> None:
     publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
@@ -204,15 +229,18 @@ def test_rows_of_a_committed_epoch_that_are_gone_end_the_job(tmp_path: Path) -> 
     assert seen(tmp_path) == whole(1)
 
 
-def test_what_was_damaged_while_it_waited_is_not_shown_when_the_job_goes_on(tmp_path: Path) -> None:
-    published(tmp_path, 1)
+@pytest.mark.parametrize("is_crashed", [False, True])
+def test_what_was_damaged_while_it_waited_is_not_shown(tmp_path: Path, is_crashed: bool) -> None:
+    publication = published(tmp_path, 1)
     second = of_epoch(tmp_path, 2)
     path = Path(second.staged[1].path)
     path.write_bytes(path.read_bytes()[:-7])
+    show = ParquetPublication(str(tmp_path), SINK, STORE).resume if is_crashed else publication.publish
     with pytest.raises(CheckpointDamaged, match="does not match its checksum; put it back from a copy") as caught:
-        ParquetPublication(str(tmp_path), SINK, STORE).resume(second)
+        show(second)
     assert caught.value.path == str(path)
     assert seen(tmp_path) == whole(1)
+    assert all(Path(one.path).exists() for one in second.staged)
 
 
 def test_two_files_of_one_name_end_the_job_and_none_is_lost(tmp_path: Path) -> None:

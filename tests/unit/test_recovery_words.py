@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +47,11 @@ def test_a_failing_function_is_the_cause_before_the_peers_that_it_took_along() -
     faults = [Fault(0, "peer", "worker 1 has gone", lost=1), Fault(1, "task", "no number", "parse/0")]
     failed = JobFailed("operator 'parse' failed: no number", task="parse/0")
     assert cause_of(failed, faults) == Cause("task", "parse/0", "operator 'parse' failed: no number")
-    assert cause_of(JobFailed("worker 1 died"), faults[:1]) == Cause("worker", "", "worker 1 died")
+    assert cause_of(JobFailed("worker 1 died"), faults[:1]) == Cause("lost", "", "worker 1 died")
+    silent = [*faults[:1], Fault(1, "worker", "worker 1 has been silent for 10 s", lost=1)]
+    assert cause_of(JobFailed("worker 1 silent"), silent) == Cause("lost", "", "worker 1 silent")
+    own = [*faults[:1], Fault(0, "worker", "worker 0 could not keep its part")]
+    assert cause_of(JobFailed("worker 0 failed"), own) == Cause("worker", "", "worker 0 failed")
 
 
 def test_a_store_that_fails_the_driver_may_do_better_the_next_time() -> None:
@@ -85,3 +90,12 @@ def test_a_job_that_is_started_again_says_from_where_and_what_to_do_where_it_is_
     assert over.startswith("nothing was left to do: the job has ended, or was stopped, and its answer is that of epoch")
     assert "(from_savepoint, --from)" in over
     assert "cancel() or Ctrl-C instead of stop() or --duration" in over
+
+
+def test_in_a_process_that_ends_nothing_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: Any = object.__new__(Attempts)
+    attempts._around = SimpleNamespace(order=SimpleNamespace(dataflow=SimpleNamespace(name="words")))
+    monkeypatch.setattr(threading, "main_thread", lambda: SimpleNamespace(is_alive=lambda: False))
+    error = JobFailed("Cannot call methods on a stopped SparkContext")
+    assert not attempts._goes_on(SimpleNamespace(), error)
+    assert attempts._gave_up is error

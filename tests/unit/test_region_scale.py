@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from worker_kit import LocalJob
 
 import penstock as ps
-from penstock.deploy.driver.region_scale import region_to_scale
 from penstock.deploy.driver.rendezvous import COMMANDS_MAX, Roll
 from penstock.errors import InternalError, InvalidInput
 from penstock.run.dataflow import Dataflow
@@ -23,6 +22,7 @@ from penstock.run.region import membership
 from penstock.run.region.contract import UNITS
 from penstock.run.region.membership import Membership, asked_scale, scale_command
 from penstock.run.region.policies import POLICIES, find_policy
+from penstock.run.region.scale import region_to_scale
 from penstock.run.region.tasks import SplitterSettings, SplitterTask
 from penstock_lab.simulate.region import Members, Phase, RegionModel, simulate
 

@@ -41,7 +41,7 @@ class ScriptedJob:
 
     name, plan, notes, late_rows = "ticks", None, (), {"count": 3}
     worker_of, places = {"r/0": 0}, (SimpleNamespace(index=0, node="n1"),)
-    recoveries, attempt, epoch = 0, 1, 0
+    recoveries, attempt, epoch, moves = 0, 1, 0, 0
 
     def __init__(self) -> None:
         self.now, self.stopped_at = ASKED_AT, 0.0
@@ -205,11 +205,17 @@ def test_run_tells_at_its_end_which_rows_went_nowhere(
     rows = top.source("rows", ps.io.generator(lambda task, tasks: [], "at timestamp, n bigint")).event_time("at")
     rows.key_by("n").count(window=ps.tumbling("1 s"), name="count").sink("out", ps.io.collect())
     log = MetricLog("j")
-    row = dict.fromkeys(TABLES["tasks"].names, 0) | {"task": "count/0", "node": "n1", "idle": False, "late": 1204}
+    row = dict.fromkeys(TABLES["tasks"].names, 0) | {
+        "task": "count/0",
+        "node": "n1",
+        "idle": False,
+        "ended": False,
+        "late": 1204,
+    }
     job: Any = object.__new__(Job)
     job.name, job._status, job._error, job._log = "words", "finished", None, log
     job._order = SimpleNamespace(dataflow=top.build(), notes=("of no importance",))
-    job._bound_notes, job._epochs, job._attempts = (), None, SimpleNamespace(recovered=())
+    job._bound_notes, job._epochs, job._attempts = (), None, SimpleNamespace(notes=())
     job._watched = SimpleNamespace(all=())
     job._results = SimpleNamespace(frames=lambda: {"out": "rows"})
     job._ended = threading.Event()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.checkpoint.shape import FILES_MAX, is_shape, misfit, shape_of, without_keys
+from penstock.checkpoint.shape import FILES_MAX, is_shape, misfit, reopened, shape_of, without_keys
 from penstock.flow.stream import DataStream
 from penstock.flow.topology import Topology
 
@@ -250,6 +250,67 @@ def test_a_source_may_go_when_it_is_at_its_end() -> None:
     was, now = both("a", "b"), both("a")
     assert "source 'b', of which a checkpoint is kept, is gone, and where it stands with it" in (misfit(was, now) or "")
     assert misfit(was, now, {"b"}) is None
+
+
+# -- what had finished -------------------------------------------------------------------------------------------------
+
+
+def grown(
+    stream: str = "few", *, past: str = "few m out", sink: str = "out", name: str = "m", state: bool = False
+) -> str:
+    """Why a topology is refused that reads a stream as `name`, where operators had finished."""
+    top = ps.Topology("t")
+    few, ticks = (top.source(each, ps.io.generator(rows, "n bigint")) for each in ("few", "ticks"))
+    streams = {"few": few, "ticks": ticks}
+    if stream == "both":
+        streams["both"] = few.union(top.source("more", ps.io.generator(rows, "n bigint")), name="new")
+    elif stream == "between":
+        streams["between"] = few.where("n > 0", name="between")
+    read = streams[stream]
+    kept = read.key_by("n").aggregate(name=name, x="count(*)") if state else read.select("n", name=name)
+    kept.sink(sink, ps.io.collect(), tasks=2)
+    for each in (few, ticks):
+        each.sink(f"of {each.operator}", ps.io.discard())
+    tasks = {"few": 1, "ticks": 1, "m": 1, "out": 2}
+    return reopened(top.build(), tasks, {each: set(range(tasks[each])) for each in past.split()}) or ""
+
+
+def test_an_operator_that_had_finished_reads_nothing_that_still_gives_rows() -> None:
+    """Its tasks are not run any more: rows for them were dropped, or filled their edges and held the job up."""
+    when = "had finished when the checkpoint was made"
+    anew = f"give it another name, under which it begins anew, {ELSE}"
+    lost = "its rows would be lost"
+    assert grown() == ""
+    assert grown("both") == f"operator 'm' {when}, and reads operator 'new' now, which is new: {lost}; {anew}"
+    assert grown("both", past="few") == ""
+    assert grown("ticks") == f"operator 'm' {when}, and reads source 'ticks' now, which had not: {lost}; {anew}"
+    assert grown("both", state=True).endswith(f"{lost}; let another operator read them, {ELSE}")
+
+
+def test_under_another_name_an_operator_begins_anew_and_a_sink_that_had_finished_takes_no_rows_of_it() -> None:
+    assert grown("both", name="again") == (
+        "sink 'out' had finished when the checkpoint was made, and reads operator 'again' now, which is new: its rows "
+        f"would be lost; let another sink read them, {ELSE}"
+    )
+    assert grown("both", name="again", sink="other") == ""
+    assert grown("both", name="again", past="few") == ""
+
+
+def test_of_an_operator_whose_tasks_read_their_like_alone_some_may_have_finished() -> None:
+    top = ps.Topology("t")
+    pair = top.source("ticks", ps.io.generator(rows, "n bigint")).parallel(2)
+    pair.where("n > 0", name="one").where("n > 0", name="two").merge().sink("out", ps.io.collect())
+    flow = top.build()
+    assert [read.grouping.kind for read in flow.operator("two").inputs] == ["forward"]
+    tasks = {spec.name: spec.tasks for spec in flow.operators}
+    past = {"ticks": {0}, "parallel1.split": {0}}
+    assert reopened(flow, tasks, {**past, "one": {1}, "two": {1}}) is None
+    assert "operator 'two' had finished" in (reopened(flow, tasks, {**past, "one": {0}, "two": {1}}) or "")
+
+
+def test_what_is_new_behind_operators_that_had_finished_gives_no_rows() -> None:
+    assert grown("between") == ""
+    assert grown(sink="new") == ""
 
 
 def test_the_schedule_of_a_rate_is_compared() -> None:

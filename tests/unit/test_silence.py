@@ -13,11 +13,15 @@ from penstock.deploy.attempt.silence import (
     BUSY_SECONDS,
     LATE_SECONDS,
     LOOK_SECONDS,
+    STILL_SECONDS,
+    STILL_SECONDS_MIN,
+    STILL_SILENCES,
     Beat,
     Change,
     Watch,
     beat_seconds,
     notice_seconds,
+    still_seconds,
 )
 
 LIMIT_S = 10.0
@@ -143,3 +147,32 @@ def test_thousands_of_workers_speak_less_often_and_are_given_more_time() -> None
 def test_a_beat_says_nothing_impossible(busy_s: float) -> None:
     with pytest.raises(ValueError, match="busy_s is"):
         Beat(busy_s)
+
+
+# -- what keeps epochs -------------------------------------------------------------------------------------------------
+
+
+def test_a_keeper_that_makes_no_step_is_told_and_given_up_once_when_its_limit_is_over() -> None:
+    watch, told = Watch(1, LIMIT_S, 0.0), []
+    limit_s = still_seconds(LIMIT_S)
+    for tenths in range(round(10 * limit_s) + 50):
+        told += watch.look(tenths / 10, {0: Beat(still_s=tenths / 10)}, [0])
+    assert [(change.kind, change.seconds) for change in told] == [("still", STILL_SECONDS), ("stuck", limit_s)]
+
+
+def test_a_keeper_that_makes_a_step_again_is_told_and_not_given_up() -> None:
+    watch = Watch(1, LIMIT_S, 0.0)
+    said = (0.0, 30.0, 45.0, 0.1, 30.0)  # as long as before is usual
+    told = [change for i, still_s in enumerate(said) for change in watch.look(i / 10, {0: Beat(still_s=still_s)}, [0])]
+    assert [(change.kind, change.seconds) for change in told] == [("still", 30.0), ("stirs", 45.0)]
+
+
+def test_who_may_be_silent_for_long_may_take_long_to_keep() -> None:
+    assert still_seconds(2.0) == STILL_SECONDS_MIN
+    assert still_seconds(10.0) == STILL_SILENCES * 10.0 == 600.0
+
+
+@pytest.mark.parametrize("still_s", [-1.0, nan, inf])
+def test_a_beat_says_nothing_impossible_of_the_keeper(still_s: float) -> None:
+    with pytest.raises(ValueError, match="still_s is"):
+        Beat(still_s=still_s)

@@ -117,6 +117,9 @@ class Handed:
         else:
             self._last.set()
 
+    def check(self) -> None:
+        pass
+
     def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
         self.snapshots.append(snapshots)
 

@@ -109,7 +109,7 @@ def test_an_idle_source_task_is_told_while_it_is_idle() -> None:
     flow, sums = top.build(), Sums()
 
     def notes(idle: dict[str, bool]) -> tuple[str, ...]:
-        zeros = dict.fromkeys(TABLES["tasks"].names, 0) | {"node": "n1"}
+        zeros = dict.fromkeys(TABLES["tasks"].names, 0) | {"node": "n1", "ended": False}
         rows = [zeros | {"task": task, "idle": is_idle} for task, is_idle in idle.items()]
         sums.add("tasks", pa.RecordBatch.from_pylist(rows, TABLES["tasks"]))
         return time_notes(flow, sums, 0)

@@ -18,14 +18,18 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._core import Clock
+from penstock.checkpoint import parts
+from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.flow.schema import parse_schema
 from penstock.run.columns.kernels import Aggregate, Row
 from penstock.run.columns.unwritten import Sliced, in_bytes
 from penstock.run.contract import END_OF_TIME_US, LATE, LATE_RIGHT, MAIN, Polled, SourceTask, Task
 from penstock.run.dataflow import TimeSpec
+from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.routing import owner
 from penstock.run.operators.event_time import with_event_time
+from penstock.run.operators.keyed import open_windows
 from penstock.run.operators.keyed.join import Side, WindowJoin, joined_schema
 from penstock.run.operators.keyed.top import Ranking, TopAll, TopWindows
 from penstock.run.operators.keyed.top_per_key import KeyedRanking, TopFold
@@ -214,6 +218,65 @@ def test_answers_are_the_same_after_any_moves(name: str, plan: list, begin: int)
         if tasks:
             several.move(tasks)
     assert several.answer() == one.answer()
+
+
+WINDOWS = ("windows", "windows, reduce", "top of windows", "join, inner", "join, full")
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_thousands_of_open_windows_are_a_few_states(name: str, tasks: int) -> None:
+    """Files in no order keep a window open for each moment; a checkpoint has an entry for each state of a task."""
+    case = CASES[name]
+    one, several = Spread(case, 1), Spread(case, 1)
+    every = [(f"key {n % 3}", n, n * 4) for n in range(2_500)]
+    for spread in (one, several):
+        spread.feed((batch_of(every), 0))
+        if len(case.columns) > 1:
+            spread.feed((batch_of(every[::2], RIGHT), 1))
+    state = several.tasks[0].take_state()
+    assert len(state) <= 3
+    assert len(several.tasks[0].open_windows) >= 2_500  # type: ignore[attr-defined] # all of these have them
+    (kept,) = parts.decode(b"".join(map(bytes, parts.encode([TaskSnapshot("op/0", False, state)]))), "a.part")
+    assert kept.state == in_bytes(several.tasks[0].take_state())
+    several.move(tasks)
+    assert several.answer() == one.answer()
+
+
+def test_more_windows_than_a_checkpoint_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_windows, "WINDOWS_MAX", 9)
+    for name in WINDOWS:
+        spread = Spread(CASES[name], 1)
+        spread.feed((batch_of([("a", 1, n * 4) for n in range(20)]), 0))
+        with pytest.raises(InvalidInput, match="windows are open in one task, and a checkpoint has room for 9 of them"):
+            spread.tasks[0].take_state()
+
+
+@given(
+    windows=st.dictionaries(st.integers(-5, 5), st.lists(rows, max_size=3), max_size=5),
+    joined=st.sampled_from([1, 2, 5, 1000]),
+)
+def test_rows_of_windows_come_back_by_window_however_they_are_joined(windows: dict, joined: int) -> None:
+    batches = {start: [batch_of(values) for values in parts] for start, parts in windows.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_windows, "ROWS_A_BATCH", joined)
+        state = in_bytes({"": open_windows.WindowRows(batches, SCHEMA)})[""]
+    found = {start: pa.Table.from_batches(parts).to_pylist() for start, parts in open_windows.put_rows([state]).items()}
+    assert found == {start: pa.Table.from_batches(parts).to_pylist() for start, parts in batches.items() if parts}
+
+
+@pytest.mark.parametrize(
+    "state", [b"", b"no line", b"[1]\nrest", b"[[0,5]]\nrest", b'["ab"]\n', b"[[0,-1],[1,5]]\nrest"]
+)
+def test_folds_of_windows_that_were_made_up_are_refused(state: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"open windows|does not begin with the windows"):
+        open_windows.folds_of(state)
+
+
+def test_rows_of_windows_of_another_number_are_refused() -> None:
+    state = in_bytes({"": open_windows.WindowRows({0: [batch_of([("a", 1, 1)])]}, SCHEMA)})[""]
+    with pytest.raises(InvalidInput, match="the rows of open windows are 1, and their lengths are of 2"):
+        open_windows.put_rows([state.replace(b"[[0,1]]", b"[[0,2]]")])
 
 
 @given(

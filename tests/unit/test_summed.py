@@ -107,15 +107,17 @@ def test_collected_rows_that_are_gone_are_missed(tmp_path: Path) -> None:
 # -- spooled DataFrames ------------------------------------------------------------------------------------------------
 
 
-def spooled(folder: Path, rows: int = 400) -> tuple[SummedFile, ...]:
+def spooled(folder: Path, rows: int = 400, inside: str = "00000001-5f3a9c01") -> tuple[SummedFile, ...]:
     """As Spark writes them, and listed."""
-    folder.mkdir(parents=True)
+    (folder / inside).mkdir(parents=True)
     for number in range(2):
         numbers = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
         table = pa.table([pa.array([0] * rows, pa.int64()), numbers], schema=SCHEMA)
-        pq.write_table(table, folder / f"part-{number}.snappy.parquet", row_group_size=150)
-    (folder / "_SUCCESS").touch()
-    return input_files.sealed(str(folder))
+        pq.write_table(table, folder / inside / f"part-{number}.snappy.parquet", row_group_size=150)
+    (folder / inside / "_SUCCESS").touch()
+    files = input_files.settled(str(folder), inside)
+    input_files.keep_list(str(folder), files)
+    return files
 
 
 def read(files: tuple[SummedFile, ...]) -> list[tuple[object, ...]]:
@@ -182,9 +184,8 @@ def test_the_list_is_written_when_the_files_are_on_the_disk(tmp_path: Path, monk
     monkeypatch.setattr(os, "fsync", fsync)
     files = spooled(tmp_path / "input" / "words")
     names = [os.path.basename(file.path) for file in files]
-    assert synced.index(next(name for name in synced if name.startswith(input_files.LIST))) > max(
-        map(synced.index, names)
-    )
+    listing = synced.index(next(name for name in synced if name.startswith(input_files.LIST)))
+    assert listing > max(map(synced.index, [*names, "00000001-5f3a9c01", "words"]))
     assert synced[-1] == "words"  # the folder, with the list's name
     assert input_files.listed(str(tmp_path / "input" / "words")) == files
 
@@ -201,13 +202,19 @@ def test_a_folder_counts_by_its_list_alone(tmp_path: Path) -> None:
     assert input_files.listed(str(folder)) is None  # Spark's `_SUCCESS` is still there
 
 
+def test_files_beside_their_list_as_an_earlier_version_had_them_are_read(tmp_path: Path) -> None:
+    files = spooled(tmp_path / "words", inside="")
+    assert {os.path.dirname(file.path) for file in files} == {f"{tmp_path}/words"}
+    assert input_files.listed(str(tmp_path / "words")) == files
+
+
 def test_a_job_ends_with_the_file_s_name_and_not_after_ten_attempts() -> None:
     fault = TaskFault("words/0", 1, "n1", error := InputDamaged("/kept/input/words/part-0", "it is not there"))
     fault.__cause__ = error
     told = json.loads(json.dumps(main._fault(fault, 1, "n1").damaged))
     reported = main.Fault(1, "task", "words failed", "words/0", "n1", damaged=told)
     judged = judge(Reports("words", {}, {}, [reported], None, None, cancel_asked=False))
-    assert isinstance(judged, CheckpointDamaged)
+    assert type(judged) is CheckpointDamaged  # the name that the guide has
     assert (judged.path, judged.fault) == ("/kept/input/words/part-0", "it is not there")
     fault.__cause__ = CheckpointDamaged("/kept/parts/1", "flipped")  # a part: the epoch before may be whole
     assert main._fault(fault, 1, "n1").damaged is None

@@ -18,8 +18,10 @@ from penstock.checkpoint import files, publication
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Coordinator, Whole
 from penstock.checkpoint.files import LocalFiles, Piece
+from penstock.checkpoint.saved_parts import SavedParts
 from penstock.checkpoint.shown_log import ShownLog
 from penstock.checkpoint.store import Store
+from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.model.task_id import tasks_of_operator
 from penstock.run.engine import snapshots as engine
 from penstock.run.engine.snapshots import Snapshots
@@ -27,7 +29,7 @@ from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.machine.alignment import Alignment
 from penstock.run.machine.credit import Credit
 from penstock.run.machine.machine import Machine
-from penstock_lab.simulate import survival
+from penstock_lab.simulate import returns, survival
 from penstock_lab.simulate.survival import Survival, survive_seed
 from penstock_lab.simulate.workers import SimulationFailed
 
@@ -93,6 +95,7 @@ def test_the_seeds_have_everything_that_is_to_be_survived() -> None:
     seen = events_of(range(160))
     assert {"crash of a worker", "crash of the driver", "crash of everything", "crash the power is"} <= set(seen)
     assert {"refused", "stands"} <= set(seen)
+    assert seen["begins"] > 25
     assert {"restored", "reports", "hears", "snapshot", "damage", "stalls", "asks", "rename", "link", "put"} <= set(
         seen
     )
@@ -233,7 +236,7 @@ def one_too_many_removed(patch: Patch) -> None:
 
 def savepoints_forgotten(patch: Patch) -> None:
     """Parts that a savepoint alone names are removed."""
-    patch(Store, "savepoints", lambda store: [])
+    patch(SavedParts, "of", lambda saved, names, there: set())
 
 
 def nothing_withdrawn(patch: Patch) -> None:
@@ -257,8 +260,55 @@ def resumed_behind_a_claim(patch: Patch) -> None:
     patch(Store, "held", open_to_all)
 
 
-def shown_twice(patch: Patch) -> None:
-    """A driver that stood still shows files that another has shown meanwhile."""
+def shown_by_anybody(epochs: DriverEpochs, manifest: Manifest) -> None:
+    """An epoch is shown whoever has claimed the store."""
+    for name, found in epochs._publications.items():
+        with epochs._showing(name):
+            found.publish(manifest)
+
+
+def taken_back_and_shown(patch: Patch) -> None:
+    """A driver that was taken over shows an epoch that the other has taken back."""
+    patch(DriverEpochs, "_publish", shown_by_anybody)
+    often = {"RETURNS_MAX": 6, "ASK_CHANCE": 0.1, "CHANGE_CHANCE": 0.0, "SHOWN_CHANCE": 0.3}
+    for name, chance in often.items():
+        patch(returns, name, chance)
+
+
+def removed_when_gone_back_twice(patch: Patch) -> None:
+    """The epoch to which a job goes back is taken for one of the line that it leaves."""
+    leads_to = Manifest.leads_to
+    begin = Store.begin
+
+    def hasty(store: Store, attempt: int, manifest: Manifest) -> Manifest:
+        before = store.epochs()
+        found = begin(store, attempt, manifest)
+        if any(each.epoch == found.epoch and not leads_to(each, manifest) for each in before):
+            store._files.remove(f"manifests/{found.epoch:08d}.json")
+        return found
+
+    patch(Store, "begin", hasty)
+
+
+def savepoint_by_who_asks(patch: Patch) -> None:
+    """A savepoint is written by the thread of whoever has asked for it, when its turn comes."""
+    savepoint = DriverEpochs.savepoint
+
+    def late(epochs: DriverEpochs, name: str, timeout: float) -> Manifest:
+        committed = savepoint(epochs, name, timeout)
+        epochs.store.savepoint(name, committed)
+        return committed
+
+    patch(DriverEpochs, "_save", _told)
+    patch(DriverEpochs, "savepoint", late)
+
+
+def _told(epochs: DriverEpochs, asked: Any, manifest: Manifest) -> None:  # noqa: ANN401 # of a private class
+    asked.saved, asked.is_done = manifest, True
+
+
+def shown_behind_a_claim(patch: Patch) -> None:
+    """A driver that was taken over shows files that another has shown meanwhile, or taken back."""
     add = ShownLog.add
 
     def careless(log: ShownLog, entries: Sequence[str]) -> None:
@@ -266,6 +316,7 @@ def shown_twice(patch: Patch) -> None:
         add(log, entries)
 
     patch(ShownLog, "add", careless)
+    patch(DriverEpochs, "_publish", shown_by_anybody)
 
 
 def error_ignored(patch: Patch) -> None:
@@ -280,7 +331,7 @@ def error_ignored(patch: Patch) -> None:
 
 
 REFUSED = {"error ignored"}  # found only where files are refused
-KINDS = {"shown twice": ("takeover",)}  # of crashes, where a fault needs one kind
+KINDS = {"shown behind a claim": ("takeover",)}  # of crashes, where a fault needs one kind
 FAULTS: dict[str, tuple[Callable[[Patch], None], int]] = {  # and where the search begins, for those that are rare
     "lost marker": (marker_lost, 0),
     "double release": (released_twice, 0),
@@ -296,7 +347,10 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], int]] = {  # and where the sear
     "nothing withdrawn": (nothing_withdrawn, 500),
     "claim ignored": (claim_ignored, 0),
     "resumed behind a claim": (resumed_behind_a_claim, 0),
-    "shown twice": (shown_twice, 0),
+    "taken back and shown": (taken_back_and_shown, 0),
+    "removed when gone back twice": (removed_when_gone_back_twice, 0),
+    "savepoint by who asks": (savepoint_by_who_asks, 0),
+    "shown behind a claim": (shown_behind_a_claim, 0),
     "error ignored": (error_ignored, 0),
 }
 

@@ -170,7 +170,7 @@ def test_a_word_that_no_worker_knows_is_our_bug_and_stops_nothing_in_silence() -
     top.source("a", endless).sink("out", ps.io.discard())
     job = LocalJob(top.build(), 1)
     job.controls[0].say("scale region")  # without a number
-    with pytest.raises(InternalError, match=r"worker 0 was told 'scale region'; it knows stop, cancel, scale and"):
+    with pytest.raises(InternalError, match=r"worker 0 was told 'scale region'; it knows stop, cancel, over,"):
         job.run()
 
 

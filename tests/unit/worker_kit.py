@@ -46,6 +46,9 @@ class LocalControl:
         self.heard.set()
         return taken
 
+    def over(self) -> None:
+        """Nobody asks for that here."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         return {} if self.pace is None else self.pace(floors)
 

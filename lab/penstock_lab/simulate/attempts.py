@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.checkpoint.contract import Report
+from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.policy import Cause, Failures, GiveUp
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.attempt.recovery import cause_of
@@ -20,7 +21,7 @@ from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STOR
 from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.operators.sinks.folder import STAGING
-from penstock_lab.simulate.actors import Actor, Process
+from penstock_lab.simulate.actors import Actor, Killed, Process
 from penstock_lab.simulate.random_jobs import SETTING_ROWS
 from penstock_lab.simulate.readers import SINK
 from penstock_lab.simulate.workers import Simulation
@@ -62,7 +63,7 @@ class Kept(Keeper):
         self.handed.popleft()
 
 
-def _complain(why: str) -> None:
+def _complain(why: str, refused: str) -> None:
     raise AssertionError(why)
 
 
@@ -140,6 +141,34 @@ class SimulatedAttempt:
         if w not in self.goodbyes:
             self.fails(f"worker {w} died")
 
+    def close(self) -> None:
+        """Nothing is left of it."""
+        for process, worker in zip(self.processes, self.simulation.workers, strict=True):
+            with suppress(Killed, Exception), self._world.system.acting(process):
+                worker.close()
+            process.is_dead = True
+
+    # -- what its workers hand over ------------------------------------------------------------------------------------
+
+    def keeping(self) -> list[int]:
+        """Workers whose keepers can write something now."""
+        return [w for w, port in enumerate(self.ports) if port.handed and port.stalled_to <= self._world.steps]
+
+    def arrives(self) -> None:
+        """What one worker reports arrives in order, and in no order with what others do."""
+        world = self._world
+        w = world.random.choice(sorted({w for w, _ in self.on_the_way}))
+        at = next(i for i, (by, _) in enumerate(self.on_the_way) if by == w)
+        report = self.on_the_way.pop(at)[1]
+        what = "its end" if report.epoch is None else f"epoch {report.epoch}"
+        world.note(w, f"reports   {what} of attempt {report.attempt}")
+        if report.epoch is None:
+            self.goodbyes.add(w)
+        others = [d for d in world.drivers if d is not self.driver and world.random.random() < 0.3]
+        for driver in (self.driver, *others):  # another must not take it for its own
+            if driver.epochs is not None and not driver.process.is_dead:
+                driver.epochs.kept(w, report)
+
     @property
     def alive(self) -> list[int]:
         """Workers that live and have not said goodbye."""
@@ -149,7 +178,9 @@ class SimulatedAttempt:
 class Driver:
     """A driver process: the same command with the same folder, begun anew."""
 
-    def __init__(self, world: Survival, number: int) -> None:
+    def __init__(self, world: Survival, number: int, begins_at: Manifest | None = None) -> None:
+        """`begins_at`: the savepoint that it is given."""
+        self.begins_at, self.has_opened = begins_at, False
         self.process = Process(f"driver {number}", -number)
         self._world = world
         self.epochs: DriverEpochs | None = None
@@ -161,7 +192,9 @@ class Driver:
     def _run(self) -> None:
         """What `deploy` does around the epochs of a job, from its start to its end."""
         world = self._world
-        epochs = DriverEpochs(CheckpointOrder(world.root, world.interval_s, world.kept), world.job.dataflow)
+        savepoint = None if self.begins_at is None else self.begins_at.name
+        order = CheckpointOrder(world.root, world.interval_s, world.kept, savepoint)
+        epochs = DriverEpochs(order, world.job.dataflow)
         self.epochs = epochs
         epochs.open()
         world.opened(self)
@@ -172,7 +205,7 @@ class Driver:
                 epochs.end()
             if attempt.has_finished and epochs.error is None:
                 break
-            cause = Cause("worker", "", str(attempt.cause)) if epochs.error is None else cause_of(epochs.error, ())
+            cause = Cause("lost", "", str(attempt.cause)) if epochs.error is None else cause_of(epochs.error, ())
             if cause is None:
                 epochs.end()
                 break
@@ -206,5 +239,7 @@ class Driver:
         if epochs is not None:
             try:
                 epochs.savepoint(name, self._world.interval_s * 4 + 0.01)
-            except (InvalidInput, CheckpointDamaged) as error:
+            except InvalidInput as error:
                 self._world.note(self.process.number, f"refuses   savepoint {name}: {type(error).__name__}")
+            except CheckpointDamaged as error:
+                self._world.refused_savepoint(self, error)

@@ -9,6 +9,7 @@ every file system with a journal promises that much. Nothing here knows of proce
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,9 +18,11 @@ from typing import NamedTuple
 class Node:
     """A file or a folder, under whatever names."""
 
-    __slots__ = ("data", "entries", "lasting", "synced")
+    __slots__ = ("data", "entries", "lasting", "number", "synced")
+    numbers = itertools.count(1)
 
     def __init__(self, *, is_folder: bool = False) -> None:
+        self.number = next(self.numbers)
         self.data = bytearray()
         self.synced: bytes | None = None
         self.entries: dict[str, Node] | None = {} if is_folder else None

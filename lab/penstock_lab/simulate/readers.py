@@ -9,6 +9,7 @@ were damaged.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -17,7 +18,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from penstock.checkpoint import manifests
-from penstock.checkpoint.contract import Manifest
+from penstock.checkpoint.contract import Branch, Manifest
+from penstock.checkpoint.files import BEFORE, UNFINISHED
 from penstock.checkpoint.shown_log import NAME, Layout
 from penstock.errors import CheckpointDamaged
 from penstock.run.endpoints import SinkFacts
@@ -31,7 +33,16 @@ SINK = "out"
 class Reader:
     """The disk of one simulation, looked at from outside."""
 
-    def __init__(self, disk: Disk, store: str, sink: SinkFacts, kept: int, fail: Callable[[str], NoReturn]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        store: str,
+        sink: SinkFacts,
+        kept: int,
+        fail: Callable[[str], NoReturn],
+        goes_back: Callable[[Branch], bool],
+    ) -> None:
+        """`goes_back`: whether somebody wants the job to begin there, at a savepoint."""
         self._disk, self._store, self._kept, self._fail = disk, store, kept, fail
         self.folder = None if sink.folder is None else "/" + sink.folder.removeprefix(BUCKET).lstrip("/")
         self._manifests: dict[str, Manifest] = {}  # those on the disk that can be read, by path
@@ -39,19 +50,32 @@ class Reader:
         self._seen = 0  # the last epoch that a reader has seen since power was lost
         self.known = 0  # the last that a reader has ever seen
         self._firm = 0  # the last epoch that is there to stay
+        self._goes_back = goes_back
+        self._back_to: int | None = None  # the epoch to which the job goes back, until the next one is committed
         self.damaged: set[str] = set()
         self.doubtful: set[str] = set()  # files that were put, which who has put them was not told
+
+    def shows(self, path: str) -> bool:
+        """Whether readers of rows may see this file."""
+        return self.folder is not None and path.startswith(self.folder)
 
     # -- what is told --------------------------------------------------------------------------------------------------
 
     def changed(self, what: str, path: str) -> None:
         """Something on the disk is otherwise."""
-        if path.startswith((f"{self._store}/manifests/", f"{self._store}/savepoints/")) and path.endswith(".json"):
-            self._manifest_changed(what, path)
+        if path.startswith((f"{self._store}/manifests/", f"{self._store}/savepoints/")):
+            self._may_count(what, path)
         elif what == "remove" and path.endswith(".part"):
             self._part_removed(path.removeprefix(f"{self._store}/"))
-        elif self.folder is not None and path.startswith(self.folder):
+        elif self.shows(path):
             self.look()
+
+    def _may_count(self, what: str, path: str) -> None:
+        """What was there before a replacement counts until that is removed."""
+        name = path.removesuffix(BEFORE)
+        is_done = what == "remove" and (name == path or self._disk.find(name) is None)
+        if name.endswith(".json") and self._disk.find(f"{name}{BEFORE}") is None:
+            self._manifest_changed("remove" if is_done else "put" if name != path else what, name)
 
     def _manifest_changed(self, what: str, path: str) -> None:
         if what == "remove":
@@ -62,20 +86,32 @@ class Reader:
                 self._firm = min(self._firm, max(self.epochs(), default=0))
             elif gone is not None and "/manifests/" in path:
                 later = [epoch for epoch in self.epochs() if epoch > gone.epoch]
-                if len(later) < self._kept and self._is_sound(gone):
+                if len(later) < self._kept and self._is_sound(gone) and not self._is_left(gone):
                     self._fail(
                         f"the manifest of epoch {gone.epoch} is removed, and only {later} of {self._kept} are left"
                     )
         elif what in {"link", "rename", "put"}:
             is_known = path in self._manifests
             manifest = self._read(path)
-            if is_known:  # it says anew where the job has gone back to: of those behind it readers see rows as before
+            if manifest is None or "/manifests/" not in path:
                 return
-            if manifest is not None and "/manifests/" in path:
+            branch = manifest.line[-1] if manifest.line else None
+            if branch is not None and branch.epoch == manifest.epoch and self._goes_back(branch):
+                self._back_to = epoch = manifest.epoch  # until sinks have taken back what is behind it readers see that
+                self._seen, self.known, self._firm = (min(at, epoch) for at in (self._seen, self.known, self._firm))
+                self._names[epoch] = frozenset(_shown(manifest))
+            elif not is_known:  # else it says anew where the job has gone back to: readers see what they saw before
                 there = self.epochs()
                 self._names = {e: names for e, names in self._names.items() if e < manifest.epoch or e in there}
                 self._names[manifest.epoch] = frozenset(_shown(manifest))
-                self._firm = manifest.epoch
+                self._firm, self._back_to = manifest.epoch, None
+
+    def _is_left(self, gone: Manifest) -> bool:
+        """Whether the job has left the history of an epoch, or is about to."""
+        there = [manifest for path, manifest in self._manifests.items() if "/manifests/" in path]
+        last = max(there, key=lambda manifest: manifest.epoch, default=None)
+        is_behind = self._back_to is not None and gone.epoch > self._back_to
+        return is_behind or (last is not None and not gone.leads_to(last))
 
     def _part_removed(self, path: str) -> None:
         for by, manifest in self._manifests.items():
@@ -92,7 +128,8 @@ class Reader:
         self._firm = min(self._firm, max(self.epochs(), default=0))
         names = [name for name in self._disk.names(f"{self._store}/manifests") if name.endswith(".json")]
         there = max((int(name.removesuffix(".json")) for name in names), default=0)  # damaged ones as well
-        self._names = {epoch: files for epoch, files in self._names.items() if epoch <= there}
+        if self._back_to is None:  # else rows are still there that belong to epochs which are gone
+            self._names = {epoch: files for epoch, files in self._names.items() if epoch <= there}
         self._seen = 0  # a name that was not yet synced comes back when the job goes on
         self.look()
 
@@ -104,6 +141,25 @@ class Reader:
         self._manifests.pop(path, None)
         self._firm = self.sound()
         self._seen, self.known = min(self._seen, self._firm), min(self.known, self._firm)
+
+    def damage_any(self, rng: random.Random) -> str | None:
+        """Cut or overwrite a file of the last epochs, which no savepoint needs; tell which, and where."""
+        needed = {f"{self._store}/{part.path}" for manifest in self.savepoints().values() for part in manifest.parts}
+        paths = [path for folder in ("manifests", "parts") for path, _ in self._disk.files(f"{self._store}/{folder}")]
+        paths = [path for path in paths if self._disk.find(f"{path.removesuffix(BEFORE)}{BEFORE}") is None]
+        # A name that is not there yet may be another name of a manifest, whose damage would go unnoticed here.
+        paths = [path for path in paths if path not in needed and not path.endswith(UNFINISHED)]
+        if not paths:
+            return None
+        path = rng.choice(paths)
+        data = bytearray(self._disk.at(path).data)
+        at = rng.randrange(len(data)) if data else 0
+        if rng.random() < 0.5 or not data:
+            data = data[:at]
+        else:
+            data[at] ^= 1 << rng.randrange(8)
+        self.damage(path, data)
+        return f"{path} at byte {at}"
 
     def _read(self, path: str) -> Manifest | None:
         node = self._disk.find(path)

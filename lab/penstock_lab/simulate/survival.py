@@ -16,11 +16,10 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from penstock.checkpoint.files import UNFINISHED
+from penstock.checkpoint.contract import Branch
 from penstock.checkpoint.policy import Policy
 from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged, StaleAttempt, StoreUnusable
@@ -32,6 +31,7 @@ from penstock_lab.simulate.network import History
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
 from penstock_lab.simulate.readers import SINK, Reader
 from penstock_lab.simulate.refusals import STALL_STEPS, Refusals
+from penstock_lab.simulate.returns import Returns, is_refused
 from penstock_lab.simulate.system import AFTER, AMID, BEFORE, BUCKET, System, replaced
 from penstock_lab.simulate.workers import FAR_US, START_US, SimulationFailed
 
@@ -64,12 +64,13 @@ class Survival:
         self._file_us = rng.choice((1, 30))
         self._eager = rng.choice((0.1, 0.5, 0.9))  # how readily drivers get their turn
         self.savepoints_left = rng.randint(0, SAVEPOINTS_MAX)
+        self.returns = Returns(seed)
         self._slow = rng.choice((None, None, 0, 1))  # a worker whose disk is
         self.disk = Disk()
         self.actors = Actors(lambda: self.now_us)
         self.system = System(self.disk, self.actors, self, lambda: self.now_us)
         facts, _ = self.job.dataflow.sinks()[SINK]
-        self.reader = Reader(self.disk, "/store", facts, self.kept, self.fail)
+        self.reader = Reader(self.disk, "/store", facts, self.kept, self.fail, self._goes_back)
         self.drivers: list[Driver] = []
         self.attempts: list[SimulatedAttempt] = []  # the last one, and those that still do something
         self.attempts_begun = 0
@@ -109,7 +110,9 @@ class Survival:
         if self.crashes_left and rng.random() < self._crash_chance:
             self._crash()
         if self.savepoints_left and rng.random() < 0.01:
-            self._savepoint()
+            self.savepoints_left -= self._savepoint(f"s{self.savepoints_left - 1}")
+        if (name := self.returns.asks()) is not None:
+            self._savepoint(name)
         self._stall_one()
         if self._failed is not None:
             raise self._failed
@@ -119,7 +122,7 @@ class Survival:
     def _driver_goes_on(self, able: list[Actor]) -> None:
         self.actors.go_on(self.random.choice(able))
         for driver in self.drivers[self._trusted :]:
-            if driver.epochs is not None:
+            if driver.epochs is not None and self.returns.counts(driver):
                 self._must = max(self._must, driver.epochs.last_epoch)
 
     def _working(self) -> list[SimulatedAttempt]:
@@ -155,22 +158,18 @@ class Survival:
                 did = True
                 w, epoch = attempt.unheard.pop()
                 self._acts(attempt, w, partial(attempt.simulation.begin_epoch, w, epoch))
-            waiting = self._keeping(attempt)
+            waiting = attempt.keeping()
             while waiting and self.random.random() < 0.3:
                 did, w = True, self.random.choice(waiting)
                 if w == self._slow and self.random.random() < SLOWNESS:
                     break
                 self._keeps(attempt, w)
-                waiting = self._keeping(attempt)
+                waiting = attempt.keeping()
             while attempt.on_the_way and self.random.random() < 0.3:
                 did = True
-                self._arrives(attempt)
+                attempt.arrives()
             did = did or bool(attempt.unheard or waiting or attempt.on_the_way)
         return did
-
-    def _keeping(self, attempt: SimulatedAttempt) -> list[int]:
-        """Workers whose keepers can write something now."""
-        return [w for w, port in enumerate(attempt.ports) if port.handed and port.stalled_to <= self.steps]
 
     def _stall_one(self) -> None:
         """One thread stands still, and the rest of its process goes on: of the driver, or a worker's keeper."""
@@ -229,20 +228,6 @@ class Survival:
     def _keeps(self, attempt: SimulatedAttempt, w: int) -> None:
         self._acts(attempt, w, attempt.ports[w].keep)
 
-    def _arrives(self, attempt: SimulatedAttempt) -> None:
-        """What one worker reports arrives in order, and in no order with what others do."""
-        w = self.random.choice(sorted({w for w, _ in attempt.on_the_way}))
-        at = next(i for i, (by, _) in enumerate(attempt.on_the_way) if by == w)
-        report = attempt.on_the_way.pop(at)[1]
-        what = "its end" if report.epoch is None else f"epoch {report.epoch}"
-        self.note(w, f"reports   {what} of attempt {report.attempt}")
-        if report.epoch is None:
-            attempt.goodbyes.add(w)
-        others = [d for d in self.drivers if d is not attempt.driver and self.random.random() < 0.3]
-        for driver in (attempt.driver, *others):  # another must not take it for its own
-            if driver.epochs is not None and not driver.process.is_dead:
-                driver.epochs.kept(w, report)
-
     # -- what drivers do -----------------------------------------------------------------------------------------------
 
     @property
@@ -264,7 +249,7 @@ class Survival:
 
     def opened(self, driver: Driver) -> None:
         """A driver has found where to go on."""
-        epochs = driver.epochs
+        driver.has_opened, epochs = True, driver.epochs
         found = 0 if epochs is None else epochs.last_epoch
         self.note(driver.process.number, f"opens     the store at epoch {found}")
         must = max(self._must, self.reader.known)
@@ -272,13 +257,13 @@ class Survival:
             self._failed = self._failure(f"epoch {must} was committed, and the job goes on from {found}")
             raise Killed
 
-    def _savepoint(self) -> None:
+    def _savepoint(self, name: str) -> bool:
         driver = self._current
-        if driver is not None and driver.epochs is not None and driver.attempt is not None:
-            self.savepoints_left -= 1
-            name = f"s{self.savepoints_left}"
-            self.note(driver.process.number, f"asks      for savepoint {name}")
-            self.actors.spawn(driver.process, name, lambda: driver.savepoint(name))
+        if driver is None or driver.epochs is None or driver.attempt is None:
+            return False
+        self.note(driver.process.number, f"asks      for savepoint {name}")
+        self.actors.spawn(driver.process, name, lambda: driver.savepoint(name))
+        return True
 
     def _look_at_drivers(self) -> None:
         for driver in self.drivers:
@@ -302,15 +287,39 @@ class Survival:
         if isinstance(error, CheckpointDamaged) and self._is_damaged and not self.reader.sound():
             self.is_over = True  # nothing is left to go on from, and the user is told
             return
-        is_last = driver is self.drivers[-1] and not self.refusals.excuse(driver.process, error)
+        is_excused = is_refused(driver, error) or self.refusals.excuse(driver.process, error)
+        is_last = driver is self.drivers[-1] and not is_excused
         if is_last and not isinstance(error, StoreUnusable | StaleAttempt):
             self.fail(f"{driver.process.name}: {type(error).__name__}: {error}")
 
-    def _start(self) -> None:
+    def _start(self, *, returns: bool = False) -> None:
         if len(self.drivers) == DRIVERS_MAX:
             self.fail(f"no end with {DRIVERS_MAX} drivers")
         self.now_us += PAUSE_US
-        self.drivers.append(Driver(self, len(self.drivers) + 1))
+        begins_at = self.returns.chosen(self.reader.savepoints().values(), surely=returns)
+        self.drivers.append(Driver(self, len(self.drivers) + 1, begins_at))
+        if begins_at is not None:
+            self.note(-len(self.drivers), f"begins    at savepoint {begins_at.name}, epoch {begins_at.epoch}")
+
+    def _return(self, current: Driver) -> None:
+        """Somebody begins at a savepoint, because the driver has died or stands still."""
+        if self.returns.takes_over():
+            self._take_over(current, returns=True)
+        else:
+            self.note(current.process.number, "crash     of the driver")
+            current.process.is_dead = True
+        self.actors.pause()
+
+    def _goes_back(self, branch: Branch) -> bool:
+        is_wanted = self.returns.goes_back(self.drivers, branch)
+        self._must = branch.epoch if is_wanted else self._must
+        return is_wanted
+
+    def refused_savepoint(self, driver: Driver, error: CheckpointDamaged) -> None:
+        """A user has asked for a savepoint, and is told that the folder is damaged."""
+        self.note(driver.process.number, f"refuses   a savepoint: {error}")
+        if not self._is_damaged:
+            self._failed = self._failure(f"a savepoint of a sound folder is refused: {error}")
 
     # -- crashes -------------------------------------------------------------------------------------------------------
 
@@ -319,10 +328,14 @@ class Survival:
         self.note(process.number, f"{what:<9} {path}")
         self.now_us += self._file_us
         chance = self._file_chance * (DRIVER_WEIGHT if process.number < 0 else 1)
+        current, shown = self._current, self.reader.shows(path)
+        is_its = current is not None and process is current.process
+        if current is not None and is_its and self.returns.is_due(self.reader.savepoints().values(), shown=shown):
+            self._return(current)
+            return None
         if not self.crashes_left or self.random.random() >= chance:
             return None
         self.crashes_left -= 1
-        current = self._current
         if current is not None and process is current.process and self.random.random() < 0.4:
             self._take_over(current)
             self.actors.pause()
@@ -399,30 +412,19 @@ class Survival:
             self._everything("of everything, and a file is damaged", power=rng.random() < 0.5)
             self._damage()
 
-    def _take_over(self, current: Driver) -> None:
+    def _take_over(self, current: Driver, *, returns: bool = False) -> None:
         """The driver stands still, and somebody starts another."""
         if self.root.startswith(BUCKET):
             return  # two drivers at one moment are not told apart there
         self.note(current.process.number, "stalls")
         steps = self.steps + self.random.choice(STALL_STEPS)
         self.actors.stall(current.process, steps)
-        self._start()
+        self._start(returns=returns)
 
     def _damage(self) -> None:
-        """A file of the last epochs is cut or overwritten, which no savepoint needs."""
-        needed = {f"/store/{part.path}" for manifest in self.reader.savepoints().values() for part in manifest.parts}
-        paths = [path for folder in ("manifests", "parts") for path, _ in self.disk.files(f"/store/{folder}")]
-        # A name that is not there yet may be another name of a manifest, whose damage would go unnoticed here.
-        if paths := [path for path in paths if path not in needed and not path.endswith(UNFINISHED)]:
-            path = self.random.choice(paths)
-            data = bytearray(self.disk.at(path).data)
-            at = self.random.randrange(len(data)) if data else 0
-            if self.random.random() < 0.5 or not data:
-                data = data[:at]
-            else:
-                data[at] ^= 1 << self.random.randrange(8)
-            self.note(0, f"damage    of {path} at byte {at}")
-            self.reader.damage(path, data)
+        """A file of the last epochs is cut or overwritten."""
+        if (damaged := self.reader.damage_any(self.random)) is not None:
+            self.note(0, f"damage    of {damaged}")
             self._is_damaged, self._must = True, self.reader.sound()
             self._trusted = len(self.drivers)
 
@@ -442,10 +444,7 @@ class Survival:
     def _close(self, attempt: SimulatedAttempt) -> None:
         """Nothing is left of it; who has heard that it is to end tidies up."""
         self.attempts.remove(attempt)
-        for w, worker in enumerate(attempt.simulation.workers):
-            with suppress(Killed, Exception), self.system.acting(attempt.processes[w]):
-                worker.close()
-            attempt.processes[w].is_dead = True
+        attempt.close()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

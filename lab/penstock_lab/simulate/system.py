@@ -293,7 +293,8 @@ def _sync(disk: Disk, node: Node) -> None:
 
 
 def _stat(node: Node) -> SimpleNamespace:
-    return SimpleNamespace(st_size=len(node.data), st_mode=stat.S_IFREG if node.entries is None else stat.S_IFDIR)
+    kind = stat.S_IFREG if node.entries is None else stat.S_IFDIR
+    return SimpleNamespace(st_size=len(node.data), st_mode=kind, st_ino=node.number, st_mtime_ns=0, st_ctime_ns=0)
 
 
 class Locks:
@@ -455,5 +456,9 @@ class ArrowFiles:
         if self._is_local:
             self._system.change("rename", target, lambda: self._disk.rename(source, target))
         else:
-            self._put(target, bytes(self._disk.at(source).data))
+            self.copy_file(source, target)
             self.delete_file(source)
+
+    def copy_file(self, source: str, target: str) -> None:
+        """The same bytes under another name, which an object store does by itself."""
+        self._put(target, bytes(self._disk.at(source).data))

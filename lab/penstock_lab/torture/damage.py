@@ -130,7 +130,7 @@ def spooled(trial: Trial) -> None:
     trial.note("between two runs" if is_between else "at a recovery")
     trial.begin_topology(top, 1)
     trial.await_epoch(EPOCHS_BEFORE)
-    path = trial.choose.choice(sorted(trial.kept.glob("input/*/*.parquet")))
+    path = trial.choose.choice(sorted(trial.kept.glob("input/**/*.parquet")))
     if is_between:
         trial.job.cancel()
         harm_somehow(trial, path)

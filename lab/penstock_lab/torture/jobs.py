@@ -183,6 +183,20 @@ def numbered(source: int, first: int, rows: int) -> pa.RecordBatch:
     return pa.record_batch({"source": pa.array([source] * rows, pa.int32()), "n": numbers})
 
 
+class Timed(Numbered):
+    """The same with a time in each row, a thousand rows of a source to the second."""
+
+    def __call__(self, task: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
+        """One source."""
+        for batch in super().__call__(task, tasks):
+            at = (
+                None
+                if batch is None
+                else pa.array([n * 1_000 for n in batch["n"].to_pylist()], pa.timestamp("us", "UTC"))
+            )
+            yield None if batch is None else batch.append_column("at", at)
+
+
 class Counting(ps.Stateful):
     """How many rows of each source there have been: wrong for ever after state was lost or came twice.
 
@@ -227,6 +241,15 @@ def keyed(gates: Gates, schedule: Schedule, sink: io.Sink) -> ps.Topology:
         .process(partial(Counting, gates, schedule), tasks=2, name="count")
     )
     counted.sink("out", sink)
+    return top
+
+
+def timed(gates: Gates, schedule: Schedule, sink: io.Sink) -> ps.Topology:
+    """The same with event time at the sources, which compare how far they are."""
+    top = ps.Topology("timed")
+    sources = io.generator(Timed(gates, schedule), f"{SCHEMA}, at timestamp", tasks=schedule.shape.sources)
+    keyed_rows = top.source("numbers", sources).event_time("at").select("source", "n").key_by("source")
+    keyed_rows.process(partial(Counting, gates, schedule), tasks=2, name="count").sink("out", sink)
     return top
 
 

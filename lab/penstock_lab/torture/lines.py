@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from penstock.deploy.line.sealed import LANES
 from penstock.errors import InvalidInput
 from penstock_lab.torture.contract import Line
 
 COMPLETE = "complete; 0 lost, 0 repeated, 0 out of order"
 TYPED = "typed error or recovery within 10 s; then complete, 0 / 0 / 0"
+TOLD = "typed error, recovery, or a note that it tries again, within 10 s; then error or recovery; then 0 / 0 / 0"
 NO_GROWTH = "memory, descriptors, threads, segments grow at most 1 %; 0 / 0 / 0"
 READABLE = "typed errors or a batch that can be read; no crash"
 ONLY_TYPED = "typed errors only, none accepted"
@@ -29,6 +31,8 @@ LINES = (
     Line("killed-rebalance", "worker of a parallel region killed -9 while replicas leave and join", COMPLETE),
     Line("killed-closing", "worker killed -9 when its sources have ended", COMPLETE),
     Line("killed-both-ends", "both ends of a channel killed -9 at once", COMPLETE),
+    Line("moved", "tasks moved eight times while rows come", COMPLETE),
+    Line("killed-move", "worker killed -9 at each step of a move", COMPLETE),
     Line("part-truncated", "a part of the newest epoch truncated", TYPED),
     Line("part-flipped", "one bit of a part flipped", TYPED),
     Line("part-removed", "a part removed", TYPED),
@@ -36,10 +40,11 @@ LINES = (
     Line("staged-damaged", "a sink's file damaged behind its commit, before it is shown", RIGHT_OR_NAMED, trials=10),
     Line("input-damaged", "the rows of a DataFrame damaged that were written down", RIGHT_OR_NAMED, trials=10),
     Line("results-damaged", "collected rows damaged", RIGHT_OR_NAMED, trials=10),
-    Line("disk-full", "the disk of the checkpoints or of the sink full", TYPED, needs=("mount",)),
+    Line("disk-full", "the disk of the checkpoints or of the sink full", TOLD, needs=("mount",)),
     Line("descriptors", "a worker may open no further file", TYPED),
     Line("memory-files", "no files in memory for rings", TYPED),
     Line("socket-cut", "a connection of two workers cut in the middle of a frame", TYPED),
+    Line("line-cut", "one of a worker's lines to its driver cut: " + ", ".join(LANES), TYPED),
     Line("clock-1h", "the workers' clocks jump by an hour, forward or back", COMPLETE, needs=("libfaketime",)),
     Line("killed-executor", "an executor's JVM killed -9", COMPLETE, master=CLUSTER, limit_s=180.0),
     Line("killed-driver", "the driver killed -9 and the same program started again", COMPLETE, master=None),

@@ -23,7 +23,8 @@ PROMISES = """## What is promised
 - **No half epoch.** A reader of the sink's folder (`spark.read.parquet`) sees the rows of whole epochs.
 - **Damage is noticed.** Every file beneath the checkpoint folder has checksums; on object stores, files of sinks have
   the store's. A damaged epoch is named and the one before is used; where none is sound the job says so and does not
-  begin anew by itself. Damaged rows (collected, or of a spooled DataFrame) end the job with the file's name.
+  begin anew by itself. Damaged rows (collected, of a spooled DataFrame, or of a sink that has not shown them yet) end
+  the job with the file's name.
 - **Limits.** Overload slows the sources. No queue is unbounded, and nothing is dropped without a word.
 - **Typed errors.** What ends a job is an error that names the thing and the next step.
 
@@ -143,6 +144,8 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "to_rows_s": ("first new row", "s"),
     "to_rate_s": ("full rate", "s"),
     "to_answer_s": ("error or next epochs", "s"),
+    "to_end_s": ("ended or recovered", "s"),
+    "stood_s": ("stood for a move", "s"),
     "workers_gone_s": ("workers gone", "s"),
     "again_s": ("ended by the second program", "s"),
     "latency_back_s": ("latency back", "s"),

@@ -8,12 +8,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
+from penstock.deploy.driver.rendezvous import ControlServer, wait_until
+from penstock.deploy.line.sealed import LANES, Claim, Line
 from penstock.run.transport.wire import Kind, pack
 from penstock_lab.torture.jobs import Arrival, Numbered, released
 from penstock_lab.torture.lines import clock_library
-from penstock_lab.torture.processes import channels, held, lowest_free, taken
-from penstock_lab.torture.trial import Trial, Unmet
+from penstock_lab.torture.processes import ESTABLISHED, channels, connections, held, lowest_free, taken
+from penstock_lab.torture.trial import TYPED_SECONDS, Broken, Trial, Unmet
 
 HOUR_S = 3600
 CLOCK_NEAR_S = 60.0  # by which a worker's answer may be late
@@ -82,6 +85,54 @@ def cut(trial: Trial) -> None:
     trial.finish()
 
 
+def line_cut(trial: Trial) -> None:
+    """One of a worker's lines to its driver is cut and nothing else: the lane by turns, the rest by the seed."""
+    lane = LANES[trial.row.seed % len(LANES)]
+    trial.is_timed = True
+    with drivers_ends() as lines:
+        trial.begin()
+    trial.at_work()
+    trial.linger(2 * trial.interval_s)
+    worker, is_ours = trial.choose.randrange(len(trial.pids())), trial.choose.random() < 0.5
+    trial.note(f"{lane} of worker {worker}, cut in {'the worker' if is_ours else 'the driver'}")
+    trial.await_(lambda: (worker, lane) in lines, f"a line {lane}")
+    if is_ours:
+        cut_at(trial.pids()[worker], lines[worker, lane].connection.getpeername())
+    else:
+        lines[worker, lane].break_off()
+    epoch = trial.job.epoch
+    if not trial.ends_or_says_why():
+        trial.begin()
+    elif not wait_until(lambda: trial.job.recoveries > 0, TYPED_SECONDS - trial.row.figures["to_answer_s"]):
+        msg = f"line {lane} was cut at epoch {epoch}, and the job is at {trial.job.epoch} without a recovery"
+        raise Broken(msg)
+    trial.finish()
+
+
+@contextlib.contextmanager
+def drivers_ends() -> Iterator[dict[tuple[int, str], Line]]:
+    """The driver's ends of the lines of an attempt that begins here, by worker and lane, as they are opened."""
+    serve, found = ControlServer._serve, dict[tuple[int, str], Line]()
+
+    def noted(server: ControlServer, claim: Claim, line: Line) -> None:
+        found[claim.worker, claim.lane] = line
+        serve(server, claim, line)
+
+    with mock.patch.object(ControlServer, "_serve", noted):
+        yield found
+
+
+def cut_at(pid: int, local: tuple[str, int]) -> None:
+    """The socket that a process has at this address is shut down."""
+    for each in connections(pid):
+        if each.local == local and each.state == ESTABLISHED:
+            with taken(pid, each.descriptor) as end:
+                end.shutdown(socket.SHUT_RDWR)
+            return
+    msg = f"process {pid} has no socket at {local}"
+    raise Unmet(msg)
+
+
 def clock(trial: Trial) -> None:
     """The workers' clocks jump by an hour, forward or back, and by the seed another time."""
     file = trial.folder.parent / CLOCK_FILE
@@ -136,5 +187,6 @@ TRIALS: Mapping[str, Callable[[Trial], None]] = {
     "descriptors": descriptors,
     "memory-files": memory_files,
     "socket-cut": cut,
+    "line-cut": line_cut,
     "clock-1h": clock,
 }

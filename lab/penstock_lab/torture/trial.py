@@ -24,19 +24,20 @@ import pyarrow.parquet as pq
 import penstock as ps
 from penstock.deploy import Job
 from penstock.deploy.attempt.attempt import Attempt
-from penstock.deploy.driver import job as job_room
 from penstock.deploy.driver.rendezvous import Roll, wait_until
+from penstock.deploy.session import live_jobs
 from penstock.errors import InternalError, PenstockError
 from penstock.flow import io
 from penstock.run.operators.sinks.staged import PartName
 from penstock_lab.torture import checker
 from penstock_lab.torture.contract import BROKEN, HELD, VOID, Row, is_clean
-from penstock_lab.torture.jobs import COUNTED, Gates, Numbered, Schedule, Shape, keyed, on_time_at, region
+from penstock_lab.torture.jobs import COUNTED, Gates, Numbered, Schedule, Shape, keyed, on_time_at, region, timed
 
 MOMENT_SECONDS = 30.0
 END_SECONDS = 60.0
 CHECK_SECONDS = 300.0
 TYPED_SECONDS = 10.0  # from a fault to a typed error, where that is the promise
+GIVEN_UP_SECONDS = 60.0  # until a job that says that it tries again has recovered or given up
 LOOK_SECONDS = 0.002
 WORKERS = 3
 
@@ -64,6 +65,7 @@ class Trial:
         self.interval_s = self.choose.choice((0.1, 0.2, 0.4))
         self.silence_s = 10.0
         self.is_region = False
+        self.is_timed = False  # whether rows have times, so that sources keep pace with each other
         self.minutes = 0.0  # of lines that take as long as they are told; 0: as long as the short form does
         self._job: Job | None = None
         self._struck: Attempt | None = None  # the attempt that was under way at the last kill
@@ -85,7 +87,7 @@ class Trial:
         self.schedule = Schedule(self.shape, time.time())
         if self.is_region:
             return region(self.gates, self.schedule, sink)
-        return keyed(self.gates, self.schedule, sink)
+        return (timed if self.is_timed else keyed)(self.gates, self.schedule, sink)
 
     def begin(self, workers: int = WORKERS) -> Job:
         """Start the job, or start it again from what it has kept."""
@@ -106,7 +108,7 @@ class Trial:
 
     def begin_beside(self) -> Job:
         """Start the job in a thread; it is there before its workers are."""
-        known = set(job_room._live)
+        known = set(live_jobs.besides())
 
         def start() -> None:
             try:
@@ -115,10 +117,10 @@ class Trial:
                 self._failed = error
 
         threading.Thread(target=start, daemon=True).start()
-        self.await_(lambda: bool(set(job_room._live) - known) or self._failed is not None, "the job's start")
+        self.await_(lambda: bool(set(live_jobs.besides()) - known) or self._failed is not None, "the job's start")
         if self._failed is not None:
             raise self._failed
-        self._job = next(iter(set(job_room._live) - known))
+        self._job = next(iter(set(live_jobs.besides()) - known))
         return self._job
 
     @property
@@ -242,10 +244,15 @@ class Trial:
         self.row.notes += [note for note in self.job.notes if "went on" in note]
 
     def says_why(self) -> None:
-        """Await a typed error or a recovery, of a job that cannot go on as it is; else Broken."""
+        """Await a typed error or a recovery, of a job that cannot go on as it is; else Broken.
+
+        A job that tries again for longer than the limit has to say within it what it tries, and to end or recover then.
+        """
         began, job = time.monotonic(), self.job
-        is_told = wait_until(lambda: job.error is not None or job.recoveries > 0, TYPED_SECONDS)
+        is_told = wait_until(lambda: bool(job.error or job.recoveries or tries_again(job)), TYPED_SECONDS)
         self.row.figures["to_answer_s"] = time.monotonic() - began
+        is_told = is_told and wait_until(lambda: job.error is not None or job.recoveries > 0, GIVEN_UP_SECONDS)
+        self.row.figures["to_end_s"] = time.monotonic() - began
         if not is_told or isinstance(job.error, InternalError):
             msg = f"within {TYPED_SECONDS:g} s came {job.error or 'neither an error nor a recovery'}: {job!r}"
             raise Broken(msg)
@@ -280,6 +287,11 @@ class Trial:
         if not is_clean(self.row.counts):
             msg = "the checker found faults"
             raise Broken(msg)
+
+
+def tries_again(job: Job) -> bool:
+    """Whether a job that recovers says what it has failed with and that it tries again."""
+    return any(note.startswith("the job is recovering: tried again") for note in job.notes)
 
 
 def checked(folder: Path, rows: Sequence[int], *, is_counted: bool) -> dict[str, int]:

@@ -80,6 +80,9 @@ class Publication(Protocol):
     def resume(self, committed: Manifest | None) -> None:
         """Make what is shown that of this epoch, and remove what was staged behind it; None: of no epoch."""
 
+    def compare(self, manifest: Manifest) -> None:
+        """Read what this epoch has them show, beforehand: CheckpointDamaged where it is not as it was written."""
+
     def publish(self, manifest: Manifest) -> None:
         """Show the rows of an epoch that has just been committed; doing it again changes nothing."""
 

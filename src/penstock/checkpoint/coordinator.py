@@ -28,6 +28,14 @@ class Whole(NamedTuple):
     is_last: bool  # every task has finished: nothing is left to do when this epoch is committed
 
 
+class Awaited(NamedTuple):
+    """An epoch that has begun and is not committed yet."""
+
+    epoch: int
+    began_us: int
+    workers: tuple[int, ...]  # that have not handed over; none: its manifest is being written, or what it names shown
+
+
 class Coordinator:
     """The epochs of one attempt. Both `reported` and `committed` may answer an epoch that is to be written now."""
 
@@ -42,6 +50,14 @@ class Coordinator:
         self.epoch_under_way: int | None = None
         self.stale = 0  # reports that came too late, or from another attempt, or twice
         self.is_over = False  # the last epoch is committed
+
+    def awaited(self) -> Awaited | None:
+        """The epoch that is under way; another thread may ask, to whom it may be the one of a moment ago."""
+        epoch, parts = self.epoch_under_way, self._parts  # these are left for others, and not emptied
+        if epoch is None:
+            return None
+        lacking = () if self._writing is not None else range(self._workers)
+        return Awaited(epoch, self._began_us, tuple(w for w in lacking if w not in parts and w not in self._ended))
 
     def wakes_at(self) -> int | None:
         """When `begins` is to be asked next; None: not before something else has happened."""

@@ -3,6 +3,9 @@
 On a local file system a file is written under another name, flushed to the disk and linked to its own name; then the
 folder is flushed (`test_a_file_is_on_the_disk_before_its_name_is`). On an object store one put does all of this. Other
 file systems that pyarrow reaches move a finished file to its name; whether it is on a disk by then is their affair.
+Beyond local disks no call replaces a file for sure: some stores do not move onto a file, some empty the old object when
+the new one is opened. So the old one lies aside as `NAME.before` meanwhile, and counts until that is removed
+(`test_what_is_replaced_counts_until_the_new_one_does`).
 Only local file systems let one process keep others out, so only there are two claims at the same moment told apart.
 Rejected: pyarrow's own local file system, which can neither flush nor link.
 """
@@ -25,8 +28,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 UNFINISHED = ".writing"  # how the names of files end that are not there yet
+BEFORE = ".before"  # and of those that count until what replaces them is whole
+WRITTEN_ONCE = ".part"  # and of those that nobody replaces: there are many, and each look costs on an object store
 LOCK = "lock"
-LOCK_WAIT_S = 10.0  # a commit holds the lock for milliseconds
+LOCK_WAIT_S = 60.0  # a commit takes milliseconds; who goes on moves and removes files, and a driver waits 120 s for it
 LOCK_RETRY_S = 0.01
 OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 NAMES_MAX = 1_000_000  # in one folder
@@ -34,6 +39,10 @@ LOST = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno
 UNABLE = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EMLINK})
 
 Piece: TypeAlias = bytes | memoryview | pa.Buffer
+
+
+class LockHeld(TimeoutError):
+    """Another process has been inside for too long."""
 
 
 class Files(Protocol):
@@ -50,6 +59,9 @@ class Files(Protocol):
     def size(self, path: str) -> int | None:
         """Bytes of a file; None: there is no such file."""
 
+    def stamp(self, path: str) -> object:
+        """What differs when a file has become another one; None where that cannot be told, or there is no file."""
+
     def names(self, folder: str) -> list[str]:
         """What lies in a folder; nothing, where there is no folder."""
 
@@ -60,7 +72,7 @@ class Files(Protocol):
         """A new file, whole or not there; FileExistsError where there is one."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """A file in place of the one that is there, if any."""
+        """A file in place of the one that is there, if any; where that fails the old one is there as it was."""
 
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
@@ -122,6 +134,14 @@ class LocalFiles:
             return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
+    def stamp(self, path: str) -> object:
+        """Which file it is, and when it was changed."""
+        try:
+            found = os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
     def names(self, folder: str) -> list[str]:
         """What lies in a folder."""
         try:
@@ -178,7 +198,11 @@ class LocalFiles:
     def alone(self) -> Iterator[None]:
         """A lock that ends with the process which holds it."""
         self._make(self.root)
-        lock = os.open(self._at(LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            lock = os.open(self._at(LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+        except IsADirectoryError as error:
+            told = f"{self._at(LOCK)} is a folder where a file has to be; remove it"
+            raise OSError(error.errno, told) from None
         try:
             _take(lock)
             yield
@@ -246,50 +270,71 @@ class RemoteFiles:
 
     def reader(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A file to be read from its beginning."""
-        stream: AbstractContextManager[BinaryIO] = self._fs.open_input_stream(self._at(path), compression=None)
+        stream: AbstractContextManager[BinaryIO]
+        if _is_replaced(path):
+            with contextlib.suppress(FileNotFoundError):
+                stream = self._fs.open_input_stream(self._at(path + BEFORE), compression=None)
+                return stream
+        stream = self._fs.open_input_stream(self._at(path), compression=None)
         return stream
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; None: there is no such file."""
-        info = self._fs.get_file_info(self._at(path))
+        info = self._found(path)
         return int(info.size) if info.type == fs.FileType.File else None
+
+    def stamp(self, path: str) -> object:
+        """Its size, and when it was put there, where the store says so."""
+        info = self._found(path)
+        return (info.size, info.mtime_ns) if info.type == fs.FileType.File and info.mtime_ns else None
 
     def names(self, folder: str) -> list[str]:
         """What lies in a folder."""
         found = self._fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))
-        return _few(sorted(info.base_name for info in found), folder)
+        return _few(sorted({info.base_name.removesuffix(BEFORE) for info in found}), folder)
 
     def write(self, path: str, pieces: Iterable[Piece]) -> None:
         """A new file, under its own name."""
-        target = self._at(path)
-        if self._fs.get_file_info(target).type != fs.FileType.NotFound:
-            raise FileExistsError(errno.EEXIST, "it is there already")
-        self._make(target)
-        self._put(target, pieces)
+        self._require_none(path)
+        self._make(self._at(path))
+        self._put(self._at(path), pieces)
 
     def create(self, path: str, data: bytes) -> None:
         """A new file, whole or not there; of two at the same moment neither is refused."""
-        if self._fs.get_file_info(self._at(path)).type != fs.FileType.NotFound:
-            raise FileExistsError(errno.EEXIST, "it is there already")
-        self.replace(path, data)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """A file in place of another: one put, or a move."""
+        self._require_none(path)
         target = self._at(path)
         self._make(target)
         if self._puts:
             self._put(target, [data])
             return
-        unfinished = f"{target}.{secrets.token_hex(4)}{UNFINISHED}"
-        self._put(unfinished, [data])
-        if self._fs.get_file_info(target).type != fs.FileType.NotFound:
-            self._fs.delete_file(target)  # not every file system moves onto a file
-        self._fs.move(unfinished, target)
+        with self._unfinished(target, data) as unfinished:
+            self._fs.move(unfinished, target)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """A file in place of another, which lies aside and counts until the last step: the removal of that."""
+        if self._found(path).type == fs.FileType.NotFound:
+            self.create(path, data)
+            return
+        target, before = self._at(path), self._at(path + BEFORE)
+        if self._puts:
+            if not self._is_there(before):
+                self._fs.copy_file(target, before)
+            with self._fs.open_output_stream(target, compression=None) as stream:  # what is left of it does not count
+                stream.write(data)
+        else:
+            with self._unfinished(target, data) as unfinished:
+                if not self._is_there(before):
+                    self._fs.move(target, before)
+                elif self._is_there(target):  # of a replacement that was not done
+                    self._fs.delete_file(target)
+                self._fs.move(unfinished, target)
+        self._fs.delete_file(before)
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.delete_file(self._at(path))
+        """Remove a file, if it is there: what counts goes last."""
+        for each in (path, path + BEFORE) if _is_replaced(path) else (path,):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.delete_file(self._at(each))
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder, if it is empty."""
@@ -316,7 +361,33 @@ class RemoteFiles:
             self._fs.create_dir(folder, recursive=True)
             self._made.add(folder)
 
+    def _found(self, path: str) -> fs.FileInfo:
+        """What counts under a name."""
+        if _is_replaced(path) and (before := self._fs.get_file_info(self._at(path + BEFORE))).type == fs.FileType.File:
+            return before
+        return self._fs.get_file_info(self._at(path))
+
+    def _is_there(self, target: str) -> bool:
+        return bool(self._fs.get_file_info(target).type != fs.FileType.NotFound)
+
+    def _require_none(self, path: str) -> None:
+        if self._found(path).type != fs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, "it is there already")
+
+    @contextlib.contextmanager
+    def _unfinished(self, target: str, data: bytes) -> Iterator[str]:
+        """A whole file under another name in the same folder, to be moved; gone where that fails."""
+        unfinished = f"{target}.{secrets.token_hex(4)}{UNFINISHED}"
+        self._put(unfinished, [data])
+        try:
+            yield unfinished
+        except BaseException:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._fs.delete_file(unfinished)
+            raise
+
     def _put(self, target: str, pieces: Iterable[Piece]) -> None:
+        """A file where none is; nothing is left of it where that fails."""
         try:
             with self._fs.open_output_stream(target, compression=None) as stream:
                 for piece in pieces:
@@ -360,7 +431,8 @@ def _take(lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > end:
-                raise TimeoutError(errno.ETIMEDOUT, f"another process has held it for {LOCK_WAIT_S:.0f} s") from None
+                msg = f"another process has held its lock for {LOCK_WAIT_S:.0f} s"
+                raise LockHeld(errno.ETIMEDOUT, msg) from None
             time.sleep(LOCK_RETRY_S)
         except OSError as error:
             if error.errno not in UNABLE:
@@ -368,6 +440,10 @@ def _take(lock: int) -> None:
             return  # a mounted file system without locks: names that exist once are what is left
         else:
             return
+
+
+def _is_replaced(path: str) -> bool:
+    return not path.endswith(WRITTEN_ONCE)
 
 
 def _limited(data: bytes, size_max: int) -> bytes:
@@ -391,3 +467,12 @@ def reason_of(error: BaseException | None) -> str:
     """What a file system says went wrong, as one short line."""
     text: Any = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())[:300]
+
+
+def advice_on(error: BaseException, *, reads: bool) -> str:
+    """What its user can do about it."""
+    if isinstance(error, LockHeld):
+        return "one that goes on from there may need so long for many files: try again, or end it if it stands still"
+    if reads and isinstance(error, OSError) and error.errno == errno.EIO:
+        return "try again, and if it stays so remove that file: the epoch before it is used then"
+    return "give a folder that can be written and has room"

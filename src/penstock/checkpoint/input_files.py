@@ -1,12 +1,14 @@
 """Rows of DataFrames that were written down for a job: the list of their files, which says that they are whole.
 
 Another program writes the files (Spark), so they are read once more for their checksums, and synced. The list is
-written last, and has a checksum of its own. Files that are not in it are nobody's.
+written last, and has a checksum of its own. Files that are not in it are nobody's. Each attempt that writes rows down
+does so in a folder of its own beside the list; an earlier version had the files themselves there.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,20 @@ LIST = "_checksums.json"  # Spark passes over such names
 LIST_BYTES_MAX = 1 << 30
 
 
-def sealed(folder: str) -> tuple[SummedFile, ...]:
-    """The Parquet files of a folder, which last from now on, and are listed."""
-    above, name = os.path.split(folder)
-    found = tuple(
-        SummedFile.of(path, then=lambda file: os.fsync(file.fileno())) for path in list_files(folder, "parquet")
-    )
-    entries = [[os.path.relpath(file.path, folder), file.size, file.sums.hex()] for file in found]
-    LocalFiles(above).replace(f"{name}/{LIST}", manifests.sealed({"penstock": manifests.FORMAT, "files": entries}))
+def settled(folder: str, inside: str = "") -> tuple[SummedFile, ...]:
+    """The Parquet files of a folder in it, which last from now on."""
+    paths = list_files(os.path.join(folder, inside), "parquet")
+    found = tuple(SummedFile.of(path, then=lambda file: os.fsync(file.fileno())) for path in paths)
+    for place in (inside, ""):
+        LocalFiles(folder).settle(place)
     return found
+
+
+def keep_list(folder: str, files: Iterable[SummedFile]) -> None:
+    """List files that last: from now on they are the rows."""
+    above, name = os.path.split(folder)
+    entries = [[os.path.relpath(file.path, folder), file.size, file.sums.hex()] for file in files]
+    LocalFiles(above).replace(f"{name}/{LIST}", manifests.sealed({"penstock": manifests.FORMAT, "files": entries}))
 
 
 def listed(folder: str) -> tuple[SummedFile, ...] | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyarrow import fs
 
+from penstock.checkpoint import manifests
 from penstock.checkpoint.contract import Manifest
 from penstock.checkpoint.input_files import listed
 from penstock.checkpoint.store import Store
@@ -27,6 +28,7 @@ from penstock.run.operators.sinks.staged import PartName
 from penstock.run.operators.sources.positions import position
 
 NEVER_YET, THE_END = "none yet", "the end"
+SAVES_MAX = 5  # epochs that may be removed before they are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +85,30 @@ class Report:
     used: int | None = None
     rows: list[str] = field(default_factory=list)  # faults of files of rows: collected, staged, of DataFrames
     job: str | None = None  # what is wrong with job.json
+    words: list[str] = field(default_factory=list)  # faults of other files: shapes, claims of attempts
+    stopped: str = ""  # what has to be done before the job starts; empty: nothing
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do but to give the answer."""
+        return any(kept.manifest is not None and kept.manifest.is_last for kept, _ in self.kept if self._uses(kept))
+
+    def _uses(self, kept: Kept) -> bool:
+        return kept.name is None and kept.epoch == self.used
 
     @property
     def damaged(self) -> list[tuple[str, str]]:
         """What is not sound, with its first fault."""
         found = [(str(kept), faults[0]) for kept, faults in self.kept if faults]
         found += [("a file of rows", fault) for fault in self.rows]
+        found += [("a file beside the epochs", fault) for fault in self.words]
         return found if self.job is None else [*found, ("job.json", self.job)]
 
     def document(self) -> dict[str, object]:
         """As JSON has it."""
         rows = [{"epoch": kept.epoch, "name": kept.name, "faults": faults} for kept, faults in self.kept]
-        return {"kept": rows, "job": self.job, "used": self.used, "rows": self.rows, "sound": not self.damaged}
+        beside = {"job": self.job, "words": self.words, "rows": self.rows}
+        return {"kept": rows, **beside, "used": self.used, "over": self.is_over, "sound": not self.damaged}
 
 
 def opened(folder: str) -> Store:
@@ -165,9 +179,12 @@ def verified(store: Store) -> Report:
     """Read everything that is kept."""
     store.require_none_lost()  # there would be nothing to find a fault in
     found = [(kept, _faults(store, kept)) for kept in list_kept(store)]
-    sound = [kept.epoch for kept, faults in found if kept.name is None and not faults]
+    sound = [kept for kept, faults in found if kept.name is None and not faults]
     rows = [*_input_faults(store), *_row_faults(store)]
-    return Report(found, sound[-1] if sound else None, rows, _job_fault(store))
+    words = [f"{damaged.path}: {damaged.fault}" for damaged in store.record.faults()]
+    used = sound[-1] if sound else None
+    stopped = "" if used is None else _stopped(store, used.manifest)
+    return Report(found, None if used is None else used.epoch, rows, _job_fault(store), words, stopped)
 
 
 def _job_fault(store: Store) -> str | None:
@@ -178,14 +195,32 @@ def _job_fault(store: Store) -> str | None:
     return None
 
 
+def _stopped(store: Store, last: Manifest | None) -> str:
+    """What has to be done before the job goes on from a sound epoch: the shape of its topology cannot be read."""
+    try:
+        for manifest in () if last is None else (last, replace(last, attempt=manifests.ATTEMPT_MAX)):
+            store.record.shape_of(manifest)  # a start compares with the first and writes behind the second
+    except CheckpointDamaged as damaged:
+        return damaged.advice
+    return ""
+
+
 def save_last(store: Store, name: str) -> int:
-    """Keep the last sound epoch under a name; its number."""
-    last = store.latest()
-    if last is None:
-        msg = f"{store.shown} has no epoch yet that could be kept as {name!r}; wait until the job has committed one"
-        raise InvalidInput(msg)
-    store.savepoint(name, last)
-    return last.epoch
+    """Keep the last sound epoch under a name; its number. While all of it is read, a job that runs may remove it."""
+    for _ in range(SAVES_MAX):
+        last = store.latest()
+        if last is None:
+            msg = f"{store.shown} has no epoch yet that could be kept as {name!r}; wait until the job has committed one"
+            raise InvalidInput(msg)
+        try:
+            store.savepoint(name, last)
+        except CheckpointDamaged:
+            if last.epoch in store.numbers():
+                raise
+        else:
+            return last.epoch
+    msg = f"epochs in {store.shown} go faster than one can be read; have the job keep one itself, by job.savepoint"
+    raise InvalidInput(msg)
 
 
 def next_step(folder: str) -> str:

@@ -101,14 +101,26 @@ def decode(data: bytes, path: str) -> list[TaskSnapshot]:
 
 
 def _require_within_limits(snapshots: Sequence[TaskSnapshot]) -> None:
-    counts = [(len(snapshots), TASKS_MAX, "tasks in one worker; use more workers")]
-    counts += [(len(found.state), STATES_MAX, f"states of task {found.task!r}; join them") for found in snapshots]
-    names = [name for found in snapshots for name in (found.task, *found.state)]
-    counts += [(len(name), NAME_MAX, f"characters in name {name[:40]!r}...; shorten it") for name in names]
-    for count, most, what in counts:
-        if count > most:
-            msg = f"a checkpoint has room for {most:,} and is given {count:,} {what}"
+    if len(snapshots) > TASKS_MAX:
+        msg = (
+            f"a worker has {len(snapshots):,} tasks, and its part of a checkpoint has room for {TASKS_MAX:,}; "
+            "use more workers, or give operators fewer tasks"
+        )
+        raise InvalidInput(msg)
+    for found in snapshots:
+        if len(found.state) > STATES_MAX:
+            msg = (
+                f"task {found.task!r} has {len(found.state):,} states, and a checkpoint has room for {STATES_MAX:,} of "
+                "a task: a few of its own, and some for each sink that is part of it; give sinks tasks= of their own"
+            )
             raise InvalidInput(msg)
+        for name in (found.task, *found.state):
+            if len(name) > NAME_MAX:
+                msg = (
+                    f"the name {name[:40]!r}... in task {found.task[:40]!r} has {len(name):,} characters, and a "
+                    f"checkpoint has room for {NAME_MAX:,}; give the operator or the sink a shorter name"
+                )
+                raise InvalidInput(msg)
 
 
 def _snapshots(data: memoryview) -> list[TaskSnapshot]:

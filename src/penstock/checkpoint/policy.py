@@ -1,12 +1,13 @@
-"""Whether a failed attempt at a job is followed by another, and after how long.
+"""Whether a failed attempt is followed by another, and after how long.
 
 It is pure: time is given. A job that has committed an epoch since its last failure goes forward, however often workers
-die. Without one, failures are counted; each waits longer than the one before, and after a number of them the job is
-given up. The first is tried again at once, because most often it is a worker that died. An error of a task that comes
-three times will come a fourth time: it is a row that the user's function cannot take, so the job ends with its name.
-Epochs between do not excuse it: other tasks get on, or the row is reached late, in every attempt. Epochs and a quiet
-time together do. Rejected: to take another error between as an excuse, for two such rows would take turns for ever; so
-many failures a minute, because a machine that is slow would then be given up for a fault that a fast one survives.
+die; without one, failures are counted, each waits longer, and after a number of them the job is given up. The first is
+tried again at once: most often a worker died. An error of a task that comes three times is a row that the user's
+function cannot take, and ends the job; so do ten of workers with one error of their own: a full disk, or a state that
+nobody can write. Epochs between do not excuse them: other tasks get on, or the row is reached late, in every attempt.
+Epochs and a quiet time together do. Numbers are no part of an error, because a state grows; the values of the row are,
+because a function that fails now and then fails with others. Rejected: to take another error between as an excuse, for
+two such rows would take turns for ever; so many failures a minute, for a slow machine would be given up for less.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from penstock.errors import InvalidInput
 # A task's error tells where the task ran and which row of its batch failed. Plans and batches are others next time.
 _PLACE = re.compile(r"(?P<task>\(task \d+), worker \d+, node .*?\)(?= failed: )")
 _ROW = re.compile(r"\brow \d+, ")
+_ON_ROW = " on row, "  # behind it stands the row, in its own words
+_WORKER = re.compile(r"\bworker \d+ \(node '[^']*'\)")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+\b")  # of an object that has no text of its own
+_NUMBER = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\d[\d,.:]*")  # tokens in hexadecimal digits too
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How patient a job is."""
 
-    failures_max: int = 10  # without a new epoch between them; the last of them ends the job
+    failures_max: int = 10  # without a new epoch between them, or of workers with one error; the last ends the job
     same_max: int = 3  # of one task with one error; the last of them ends the job
     same_quiet_s: float = 300.0  # after which an error is forgotten, if epochs were committed meanwhile
     wait_first_s: float = 0.2  # before the second retry, and twice as long before each further one
@@ -63,7 +67,7 @@ class Policy:
 class Cause:
     """Why an attempt failed."""
 
-    kind: str  # as of a worker's fault: task, peer, input, worker; or store, where it failed the driver
+    kind: str  # task; worker: its own words; store: it failed the driver; lost: nobody has told of an error
     task: str  # empty where none is to blame
     message: str
 
@@ -85,7 +89,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """One error of one task."""
+    """One error of one task, or of workers."""
 
     times: int
     last_us: int
@@ -108,7 +112,7 @@ class Failures:
             self._committed, self._since_us, self._failures = committed, now_us, 0
         self._failures += 1
         self._forget(now_us, committed)
-        if not cause.task:
+        if not cause.task and cause.kind != "worker":
             return self._judged(now_us, cause, 0)
         error = cause.task, _essence(cause.message)
         before = self._errors.get(error)
@@ -124,9 +128,10 @@ class Failures:
     def _judged(self, now_us: int, cause: Cause, same: int) -> Again | GiveUp:
         since = f"since epoch {self._committed}" if self._committed > 0 else "before the first epoch"
         count, most = self._failures, self._policy.failures_max
-        if same >= self._policy.same_max:
+        if same >= (self._policy.same_max if cause.task else most):
             times = f"{same} times" if same > 1 else "once, which is the limit,"
-            return GiveUp(f"task {cause.task!r} failed {times} with the same error: {cause.message}")
+            who = f"task {cause.task!r}" if cause.task else "a worker"
+            return GiveUp(f"{who} failed {times} with the same error: {cause.message}")
         if count >= most:
             seconds = (now_us - self._since_us) / 1e6
             return GiveUp(
@@ -138,5 +143,7 @@ class Failures:
 
 
 def _essence(message: str) -> str:
-    """An error without where it happened this time."""
-    return _ADDRESS.sub("0x", _ROW.sub("row, ", _PLACE.sub(r"\g<task>)", message)))
+    """An error without where it happened this time, and how many there were."""
+    place = _WORKER.sub("worker", _ROW.sub("row, ", _PLACE.sub(r"\g<task>)", message)))
+    told, on, row = _ADDRESS.sub("0x", place).partition(_ON_ROW)
+    return _NUMBER.sub("0", told) + on + row

@@ -5,12 +5,14 @@ commits it when it is moved, so what is shown of which epoch can be told from th
 is done again where it was done half; a file that is at its place already is left there. For Parquet folders the step
 that counts is one entry of Spark's own log (`shown_log.py`). Collected rows have one reader, the driver, after the end.
 
-The driver publishes an epoch before it commits the next one, and resumes before the tasks of an attempt begin.
+Nobody commits an epoch before the one before it is shown. A driver shows what it has committed before it commits again,
+and does so as the store's current attempt (`Store.held`); one that has taken over resumes first, from the last epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -22,6 +24,7 @@ from penstock.run.operators.sinks.staged import PARQUET, PartName
 
 __all__ = ["CollectPublication", "ParquetPublication"]
 
+READERS_MAX = 8  # threads that compare files of a folder
 
 BACK = "put it back from a copy, or begin anew in another checkpoint folder, with sinks that write into other folders"
 
@@ -34,7 +37,8 @@ class _Moved(Publication):
         self.folder, self._waiting = folder, waiting
         self._sink, self._store = sink, token
         self._shown_to: int | None = None  # the epoch up to which everything is shown; None: to be looked up
-        self.changed = 0  # files that were moved or removed: who waits sees by it that this goes forward
+        self._compared: set[str] = set()  # files that wait, and were found to be as they were written
+        self.changed = 0  # files that were read, moved or removed: who waits sees by it that this goes forward
         self.notes: tuple[str, ...] = ()  # what people should know of the folder
 
     def resume(self, committed: Manifest | None) -> None:
@@ -42,13 +46,17 @@ class _Moved(Publication):
         self._shown_to = None
         self._prepare()
         epoch = 0 if committed is None else committed.epoch
-        if committed is not None:
-            self._require_sound(committed)
         self._withdraw(epoch)
         if committed is not None:
             self.publish(committed)
         self._clear()
         self._shown_to = epoch
+
+    def compare(self, manifest: Manifest) -> None:
+        """Read what waits for `publish` or `resume`, which then do not: they are called while others have to wait."""
+        self._compared = set()
+        if self._shown_to is None or manifest.epoch > self._shown_to:
+            self._require_sound(self._parts(manifest), is_new=self._shown_to is not None)
 
     def publish(self, manifest: Manifest) -> None:
         """Show the rows of an epoch; one that is shown already stays as it is."""
@@ -63,6 +71,9 @@ class _Moved(Publication):
         self._clear()
         self._waiting.remove_if_empty()
 
+    def require_whole(self) -> None:
+        """CheckpointDamaged where what was shown is not there any more; collected rows are looked at when read."""
+
     def _prepare(self) -> None:
         self.folder.make()
         self._waiting.make()
@@ -76,6 +87,7 @@ class _Moved(Publication):
         self.folder.sync()
 
     def _show(self, parts: dict[str, str], *, is_new: bool) -> None:
+        """Move what waits to where it is read; `is_new`: nothing of the epoch can be there already."""
         self._move(parts)
 
     def _is_void(self, name: str, epoch: int) -> bool:
@@ -113,15 +125,16 @@ class _Moved(Publication):
             self.folder.sync()
             self._waiting.sync()
 
-    def _require_sound(self, committed: Manifest) -> None:
-        """What has waited since before a crash is read once more before it is shown, or nobody would notice damage."""
-        for left in self._parts(committed).values():
+    def _require_sound(self, parts: dict[str, str], *, is_new: bool) -> None:
+        """All that waits is read once more before any of it is shown, or nobody would notice damage."""
+        for left in parts.values():
             name = left.rpartition("/")[2]
-            part = PartName.read(name, self._sink)
+            part = None if name in self._compared else PartName.read(name, self._sink)
             if part is not None and self._waiting.file(name) is not None:
-                path = self._waiting.named(name)
-                if (fault := part.fault(self._waiting)) is not None:
-                    raise CheckpointDamaged(path, fault.removeprefix(f"{path} "), BACK)
+                if not part.is_whole(self._waiting):  # a folder that does not answer now is no damage
+                    raise CheckpointDamaged(self._waiting.named(name), "does not match its checksum", BACK)
+                self._compared.add(name)
+                self.changed += 1
 
     def _missing(self, name: str, written_to: str) -> PenstockError:
         """What to say where committed rows are not there; it is no advice that costs what is left."""
@@ -130,11 +143,14 @@ class _Moved(Publication):
 
     def _clear(self) -> None:
         """Remove what waits: nobody will commit it."""
-        for name in self._waiting.names():
-            part = PartName.read(name, self._sink)
-            if part is not None and part.store == self._store:
-                self._waiting.remove(name)
-                self.changed += 1
+        for name in self._own(self._waiting.names()):
+            self._waiting.remove(name)
+            self.changed += 1
+
+    def _own(self, names: Iterable[str]) -> list[str]:
+        """Those of this job's sink; other jobs write into the same folder, under the same names of sinks too."""
+        found = [(name, PartName.read(name, self._sink)) for name in names]
+        return [name for name, part in found if part is not None and part.store == self._store]
 
 
 class ParquetPublication(_Moved):
@@ -148,8 +164,8 @@ class ParquetPublication(_Moved):
 
     @property
     def has_files(self) -> bool:
-        """Whether rows of this sink lie in the folder, whichever job has written them."""
-        return any(PartName.read(name, self._sink) is not None for name in self.folder.names())
+        """Whether rows of this sink lie in the folder. Another job may have a sink of the same name: its are none."""
+        return bool(self._own(self.folder.names()))
 
     def require_shown(self, before: Iterable[Manifest]) -> None:
         """CheckpointDamaged where a file is gone that was shown, by the log or by these epochs; one look at the folder.
@@ -158,9 +174,7 @@ class ParquetPublication(_Moved):
         (`test_a_shown_file_that_is_gone_is_named`).
         """
         shown = [file_of(entry) for entry in self._log.entries()] if self._log.is_there else []
-        parts = [(name, PartName.read(name, self._sink)) for name in shown]
-        own = [name for name, part in parts if part is not None and part.store == self._store]
-        own += [name for manifest in before for name in self._parts(manifest)]
+        own = self._own(shown) + [name for manifest in before for name in self._parts(manifest)]
         there = set(self.folder.names())
         if gone := sorted({name for name in own if name not in there}):
             more = f", and {len(gone) - 1} more of its files" if len(gone) > 1 else ""
@@ -190,6 +204,21 @@ class ParquetPublication(_Moved):
             f"{name} is not in {here}; copy all of {was} but its _spark_metadata to {here}, or have it write into "
             f"{was} again, unless another job goes on there"
         )
+
+    def require_whole(self) -> None:
+        """CheckpointDamaged where a file that the log lists is gone: before the end, which takes the log away."""
+        self.require_shown(())
+
+    def fault(self) -> tuple[str, str] | None:
+        """A file of this job that is not as it was shown and what is wrong with it; what is gone is not looked for."""
+        found = [(name, PartName.read(name, self._sink)) for name in self.folder.names()]
+        own = [(name, part) for name, part in found if part is not None and part.store == self._store]
+        with ThreadPoolExecutor(READERS_MAX) as readers:
+            for (name, _), fault in zip(own, readers.map(lambda known: known[1].fault(self.folder), own), strict=True):
+                if fault is not None:
+                    path = self.folder.named(name)
+                    return path, fault.removeprefix(f"{path} ")
+        return None
 
     def finish(self) -> None:
         """Nothing waits any more; on a local disk the folder is as any writer of Parquet leaves it."""
@@ -227,6 +256,7 @@ class ParquetPublication(_Moved):
         if not is_new:
             shown = {file_of(entry) for entry in self._log.entries()}
             parts = {name: waiting for name, waiting in parts.items() if name not in shown}
+        self._require_sound(parts, is_new=is_new)  # readers of the folder compare nothing with its sum
         self._move(parts)
         infos = [info for name in parts if (info := self.folder.file(name)) is not None]
         if not self._log.is_there:  # it has ended meanwhile
@@ -248,6 +278,15 @@ class CollectPublication(_Moved):
         """Show the rows of an epoch; how many files there are by then is known of it."""
         super().publish(manifest)
         self._expected = manifest.shown.get(self._sink)
+
+    def _show(self, parts: dict[str, str], *, is_new: bool) -> None:
+        self._require_sound(parts, is_new=is_new)
+        self._move(parts)
+
+    def _require_sound(self, parts: dict[str, str], *, is_new: bool) -> None:
+        """Rows are compared when they are read, at the end; after a crash also now, so that damage is told early."""
+        if not is_new:
+            super()._require_sound(parts, is_new=is_new)
 
     def fault(self) -> tuple[str, str] | None:
         """A file that is not as it was written and what is wrong with it; or the folder, where files are gone."""

@@ -8,18 +8,27 @@ attempt, so its shape is the last one up to that number. The files are small and
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from penstock.checkpoint import manifests
 from penstock.checkpoint.contract import Manifest
-from penstock.checkpoint.files import Files
+from penstock.checkpoint.files import Files, folder_beneath
 from penstock.checkpoint.shape import Shape, is_shape
-from penstock.errors import CheckpointDamaged
+from penstock.errors import CheckpointDamaged, StoreUnusable
+from penstock.run.operators.sinks.uris import shown
 
 COMMITTED = "committed.json"
+ATTEMPTS = "attempts"
 SHAPES = "shapes"
 SHAPE_BYTES_MAX = 64 << 20
+# Without any shape nothing is compared (`Record.shape_of`), which is safe for who knows that nothing has changed.
+SHAPE_ADVICE = (
+    "put it back from a copy of the folder; or, where the topology is what it was then, remove the folder "
+    f"{SHAPES}: the job goes on, and nothing compares the two this once"
+)
+WORD_BYTES_MAX = 64 << 10  # of the other files
 
 
 class Record:
@@ -34,6 +43,12 @@ class Record:
         """Whether there has ever been an epoch."""
         with self._using(COMMITTED):
             return self._files.size(COMMITTED) is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a driver has ever gone further than its claim; of an earlier version, that there was an epoch."""
+        with self._using(SHAPES):
+            return bool(self._files.names(SHAPES)) or self.has_committed
 
     def note_committed(self) -> None:
         """There is an epoch: called behind the manifest, so that the word is never there before what it speaks of."""
@@ -59,13 +74,43 @@ class Record:
         last = max((int(name) for name in names if name.isdecimal() and int(name) <= attempt), default=None)
         if last is None:
             return None
-        path = f"{self._files.root}/{_path(last)}"
-        with self._using(_path(last)):
-            data = self._files.read(_path(last), SHAPE_BYTES_MAX)
-        found: Shape = manifests.unsealed(data, path).get("shape", {})
+        return self._shape(_path(last))
+
+    def _shape(self, path: str) -> Shape:
+        try:
+            found: Shape = self._document(path, SHAPE_BYTES_MAX).get("shape", {})
+        except CheckpointDamaged as damaged:
+            raise CheckpointDamaged(damaged.path, damaged.fault, SHAPE_ADVICE) from None
         if not is_shape(found):
-            raise CheckpointDamaged(path, "it holds no shape of a topology")
+            raise CheckpointDamaged(self._named(path), "it holds no shape of a topology", SHAPE_ADVICE)
         return found
+
+    def _document(self, path: str, size_max: int) -> dict[str, Any]:
+        with self._using(path):
+            data = self._files.read(path, size_max)
+        return manifests.unsealed(data, self._named(path))
+
+    def _named(self, path: str) -> str:
+        return folder_beneath(shown(self._files.root), path)
+
+    def faults(self) -> Iterator[CheckpointDamaged]:
+        """What is wrong with these files and with claims of attempts, of which a job reads the names alone."""
+        with self._using(SHAPES):
+            claims, shapes = (
+                [f"{folder}/{name}" for name in self._files.names(folder) if name.endswith(".json")]
+                for folder in (ATTEMPTS, SHAPES)
+            )
+        for path in [*([COMMITTED] if self.has_committed else []), *claims, *shapes]:
+            try:
+                if path in shapes:
+                    self._shape(path)
+                else:
+                    self._document(path, WORD_BYTES_MAX)
+            except CheckpointDamaged as damaged:
+                yield damaged
+            except StoreUnusable as unusable:
+                if not isinstance(unusable.__cause__, FileNotFoundError):  # an old claim goes while it is looked at
+                    raise
 
 
 def _path(attempt: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.run.dataflow import Dataflow, OperatorSpec
+from penstock.run.dataflow import FORWARD, Dataflow, OperatorSpec
 from penstock.run.endpoints import SinkFacts
 
 FILES_MAX = 1_000  # of a source that are kept by name; of more, a digest of them
@@ -64,6 +64,36 @@ def misfit(was: Shape, now: Shape, ended: Collection[str] = (), moved: Collectio
             if (found := find(name, entry, after, before, name in free)) is not None:
                 return found
     return None
+
+
+def reopened(dataflow: Dataflow, tasks: Mapping[str, int], finished: Mapping[str, Collection[int]]) -> str | None:
+    """The first operator that had finished and reads what may still come: it would be dropped, or waited for for ever.
+
+    `tasks` has how many tasks the operators of a checkpoint had, `finished` the numbers of those that had finished. An
+    operator that is new gives rows if it is a source, or reads an operator that does.
+    """
+    giving: set[str] = set()
+    for spec in dataflow.operators:
+        past = set(finished.get(spec.name, ()))
+        sources = [read for read in spec.inputs if read.operator in giving]
+        for read in sources if past else []:
+            of_it = set(finished.get(read.operator, ()))
+            if read.grouping.kind != FORWARD or not past <= of_it:  # forward: of each task its like alone is read
+                return _reopened(spec, dataflow.operator(read.operator), is_new=read.operator not in tasks)
+        if len(past) < tasks[spec.name] if spec.name in tasks else sources or spec.role == "source":
+            giving.add(spec.name)
+    return None
+
+
+def _reopened(spec: OperatorSpec, read: OperatorSpec, *, is_new: bool) -> str:
+    past = "is new" if is_new else "had not"
+    advice = f"let another {spec.role} read them"
+    if spec.role == "operator" and spec.state is None:
+        advice = "give it another name, under which it begins anew"
+    return (
+        f"{spec.role} {spec.name!r} had finished when the checkpoint was made, and reads {read.role} {read.name!r} "
+        f"now, which {past}: its rows would be lost; {advice}, {ELSE}"
+    )
 
 
 def is_shape(found: object) -> bool:

@@ -15,7 +15,6 @@ not told apart there. Decision: docs/decisions/0043-epochs.md.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import secrets
 import time
@@ -29,7 +28,7 @@ from pyarrow import fs
 
 from penstock.checkpoint import manifests, parts
 from penstock.checkpoint.contract import Branch, Manifest, Part
-from penstock.checkpoint.files import UNFINISHED, files_at, folder_beneath, is_lost, reason_of
+from penstock.checkpoint.files import UNFINISHED, advice_on, files_at, folder_beneath, is_lost, reason_of
 from penstock.checkpoint.names import (
     FOLDER,
     JOB,
@@ -45,6 +44,7 @@ from penstock.checkpoint.names import (
     shortly,
 )
 from penstock.checkpoint.record import Record
+from penstock.checkpoint.saved_parts import SavedParts
 from penstock.checkpoint.savepoint_names import SAVEPOINT_NAME, require_savepoint_name
 from penstock.errors import CheckpointDamaged, InvalidInput, StaleAttempt, StoreUnusable
 from penstock.run.engine.epochs import TaskSnapshot
@@ -80,6 +80,7 @@ class Store:
             raise StoreUnusable(msg) from None
         self.root, self.shown = self._files.root, shown(self._files.root)  # the second for texts: it shows no key
         self.record = Record(self._files, self._using)
+        self.saved_parts = SavedParts(self._files, self._manifest)
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
@@ -126,8 +127,8 @@ class Store:
     def held(self, attempt: int) -> Iterator[None]:
         """This attempt is the current one meanwhile, and nobody claims or commits; StaleAttempt.
 
-        What sinks show is taken back in here alone: behind the back of a later attempt it would be lost
-        (`test_a_driver_that_was_taken_over_takes_nothing_back`).
+        Sinks show and take back in here alone (`test_a_driver_that_was_taken_over_takes_nothing_back`).
+        Others wait so long, and give up in the end (`files.LOCK_WAIT_S`): what can be read before is read before.
         """
         with contextlib.ExitStack() as stack:
             with self._using(""):
@@ -166,11 +167,7 @@ class Store:
             notes.append(f"epoch {epoch} is damaged: {shortly(faults)}")
         self.notes = tuple(notes)
         if notes:
-            raise CheckpointDamaged(
-                self.shown,
-                f"none of its {len(notes)} epochs is sound; {notes[0]}",
-                ADVICE,
-            )
+            raise CheckpointDamaged(self.shown, f"none of its {len(notes)} epochs is sound; {notes[0]}", ADVICE)
         self.require_none_lost()
         return None
 
@@ -232,9 +229,10 @@ class Store:
             kept = self.epochs()[-count:]
             if not kept:
                 return
-            named = {part.path for manifest in [*kept, *self.savepoints()] for part in manifest.parts}
-            old = [manifest_path(epoch) for epoch in self.numbers() if epoch < kept[0].epoch]
             paths = [(folder, name) for folder in written for name in written[folder]]
+            named = self.saved_parts.of(self.savepoint_names(), frozenset(part_path(*path) for path in paths))
+            named |= {part.path for manifest in kept for part in manifest.parts}
+            old = [manifest_path(epoch) for epoch in self.numbers() if epoch < kept[0].epoch]
             left = [part_path(*path) for path in paths if is_left(*path, attempt, kept[-1].epoch)]
             begun = [f"{folder}/{name}" for folder in ("attempts", "manifests") for name in self._files.names(folder)]
             unfinished = [name for name in begun if name.endswith(UNFINISHED)]
@@ -246,11 +244,13 @@ class Store:
             if (first := fault or rest) is not None:
                 raise first
 
-    def savepoint(self, name: str, manifest: Manifest) -> None:
-        """Keep an epoch under a name, until its folder is removed; InvalidInput where the name is taken."""
+    def savepoint(self, name: str, manifest: Manifest, attempt: int | None = None) -> None:
+        """Keep an epoch under a name until its folder is removed; InvalidInput where there is one, StaleAttempt."""
         require_savepoint_name(name)
         path, data = savepoint_path(name), manifests.encode(replace(manifest, name=name))
         with self._using(path), self._files.alone():  # so that no part goes meanwhile
+            if attempt is not None:
+                self.require_current(attempt)
             for part in manifest.parts:
                 if self._files.size(part.path) != part.size:
                     raise CheckpointDamaged(self._named(part.path), "it is not there as it was written")
@@ -272,7 +272,7 @@ class Store:
         with self.held(attempt), self._using(path):
             later = [epoch for epoch in self.numbers() if epoch > manifest.epoch]
             there = {found.epoch: found for found in self.epochs() if found.epoch <= manifest.epoch}
-            astray = [epoch for epoch, found in there.items() if not found.leads_to(manifest)]
+            astray = [epoch for epoch in there if epoch < manifest.epoch and not there[epoch].leads_to(manifest)]
             if later or astray or there.get(manifest.epoch) != manifest:
                 line = (*manifest.line, Branch(attempt, manifest.epoch))
                 manifest = replace(manifest, name=None, line=line)
@@ -294,25 +294,27 @@ class Store:
         )
         raise InvalidInput(msg)
 
+    def require_sound(self, saved: Manifest) -> None:
+        """CheckpointDamaged where a savepoint is not as it was written; reads all of it."""
+        if faults := self.verify(saved):
+            raise CheckpointDamaged(self._named(savepoint_path(saved.name or "")), shortly(faults))
+
     def rewind(self, attempt: int, saved: Manifest) -> tuple[Manifest, str]:
-        """Make a savepoint the last epoch, and say what is forgotten by that; StaleAttempt, as `begin`."""
+        """Make a sound savepoint the last epoch, and say what is forgotten by that; StaleAttempt, as `begin`."""
         name = saved.name or ""
         self.require_on_line(saved)
-        if faults := self.verify(saved):
-            raise CheckpointDamaged(self._named(savepoint_path(name)), shortly(faults))
         later = [epoch for epoch in self.numbers() if epoch > saved.epoch]
         manifest = self.begin(attempt, replace(saved, name=None))
-        forgotten = ""
-        if later:
-            what = f"epoch {later[0]}" if len(later) == 1 else f"epochs {later[0]} to {later[-1]}"
-            forgotten = f"; {what}, and what sinks had shown behind it, are taken back"
+        what = f"epoch {later[0]}" if len(later) == 1 else f"epochs {later[0]} to {later[-1]}" if later else ""
+        forgotten = f"; {what}, and what sinks had shown behind it, are taken back" if later else ""
         return manifest, f"the job begins at savepoint {name!r}, epoch {manifest.epoch}{forgotten}"
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def write_part(self, attempt: int, epoch: int | None, worker: int, snapshots: Sequence[TaskSnapshot]) -> Part:
-        """Keep a worker's states; durable when it returns."""
+        """Finish what sinks have staged and keep a worker's states; durable when it returns."""
         self._require_shared(attempt)
+        staged = tuple(each.finish() for snapshot in snapshots for each in snapshot.staged)
         place = "ended" if epoch is None else f"{epoch:08d}"
         path = part_path(f"{attempt:08d}", f"{place}-{worker:05d}.part")
         digest, size = hashlib.sha256(), 0
@@ -328,7 +330,6 @@ class Store:
             self._files.write(path, pieces())
         tasks = tuple(snapshot.task for snapshot in snapshots)
         finished = tuple(snapshot.task for snapshot in snapshots if snapshot.finished)
-        staged = tuple(each.finish() for snapshot in snapshots for each in snapshot.staged)
         return Part(worker, path, size, digest.hexdigest(), tasks, finished, staged)
 
     def read_part(self, part: Part) -> list[TaskSnapshot]:
@@ -365,11 +366,12 @@ class Store:
             job = manifests.sealed({"penstock": manifests.FORMAT, "topology": topology, "token": token})
             with contextlib.suppress(FileExistsError):
                 self._files.create(JOB, job)
-        found = self._job().get("topology")
-        if found != topology:
-            msg = (
-                f"{self.shown} has checkpoints of topology {found!r}, not of {topology!r}; give each job its own folder"
-            )
+        self.require_of(topology)
+
+    def require_of(self, topology: str) -> None:
+        """InvalidInput where there are checkpoints of another topology."""
+        if (was := self.topology()) not in {None, topology}:
+            msg = f"{self.shown} has checkpoints of topology {was!r}, not of {topology!r}; give each job its own folder"
             raise InvalidInput(msg)
 
     def topology(self) -> str | None:
@@ -491,10 +493,6 @@ class Store:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            advice = "give a folder that can be written and has room"
-            if isinstance(error, TimeoutError):
-                advice = "end the other job"
-            elif reads and isinstance(error, OSError) and error.errno == errno.EIO:
-                advice = "try again, and if it stays so remove that file: the epoch before it is used then"
-            msg = f"cannot use {self._named(path)} for checkpoints: {reason_of(error)}; {advice}"
+            why = f"{reason_of(error)}; {advice_on(error, reads=reads)}"
+            msg = f"cannot use {self._named(path)} for checkpoints: {why}"
             raise StoreUnusable(msg) from error

@@ -72,6 +72,7 @@ def command_line() -> typer.Typer:
         topologies,
         tune,
     )
+    from penstock.cli.running import jobs
     from penstock.cli.whole_help import WholeHelp
 
     app = typer.Typer(
@@ -83,7 +84,7 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_top)
-    ours = (check, place, fuse, compare, run, checkpoint, tune, profile, imported, calibrate, balance, topologies)
+    ours = (check, place, fuse, compare, run, jobs, checkpoint, tune, profile, imported, calibrate, balance, topologies)
     for verb in (*ours, added):
         verb.register(app)
     return app

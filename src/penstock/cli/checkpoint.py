@@ -203,15 +203,28 @@ def _more(count: int, what: str) -> None:
 def _print_report(found: Report) -> None:
     cells = [(str(kept), "sound" if not faults else "; ".join(faults)) for kept, faults in found.kept]
     cells += [("rows", fault) for fault in found.rows]
+    cells += [("beside", fault) for fault in found.words]
     cells += [] if found.job is None else [("job.json", found.job)]
     console().print(rows_table(("kept", "note"), cells))
     console().print(_advice(found))
 
 
 def _advice(found: Report) -> str:
+    if found.used is not None and found.stopped:
+        return f"the job would not start from epoch {found.used}: {found.stopped}"
     if found.used is not None:
-        once = "" if found.job is None else ", once job.json is put back from a copy of the folder"
-        return f"the job would go on from epoch {found.used}{once}"
+        once = ", once job.json is put back from a copy of the folder" if found.job is not None else ""
+        if not found.rows:
+            next_step = "the job is over, and running it again shows its answer"
+            return f"{next_step if found.is_over else f'the job would go on from epoch {found.used}'}{once}"
+        if found.is_over:
+            return (
+                f"the job is over; put what is named of its rows back from a copy before you ask for its answer{once}"
+            )
+        return (
+            f"the job would go on from epoch {found.used}{once}, and end where it meets a damaged file of rows: put "
+            "that back from a copy"
+        )
     if found.kept:
         return "no epoch is sound, so the job would not start"
     return "the job would begin anew" if found.job is None else "put it back from a copy: the job would not start"

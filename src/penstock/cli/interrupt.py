@@ -1,6 +1,7 @@
-"""Ctrl-C ends a command at once, also while native code searches and would not come back to Python for a minute.
+"""Ctrl-C and SIGTERM: of commands that close what they have begun, and of those that end at once.
 
-It is for commands that leave nothing behind. Python's own handler writes the signal into a pipe, whichever thread it
+Ctrl-C ends the latter also while native code searches and would not come back to Python for a minute: they leave
+nothing behind. Python's own handler writes the signal into a pipe, whichever thread it
 reaches, and a thread that reads the pipe ends the process. Native code runs without Python's lock, so that thread gets
 its turn. Rejected: blocking the signal and waiting for it; numpy's threads are there before ours, and do not block it.
 """
@@ -11,8 +12,36 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 STATUS_INTERRUPTED = 130
+STATUS_TERMINATED = 143
+
+
+@contextmanager
+def terminated() -> Iterator[Callable[[], bool]]:
+    """SIGTERM raises KeyboardInterrupt, so that all is closed as at Ctrl-C; what is yielded tells the two apart.
+
+    Without it the process would end where it is, with nothing said. A second SIGTERM ends it so.
+    """
+    was = False
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal was
+        was = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield lambda: was
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exit_on_interrupt() -> None:

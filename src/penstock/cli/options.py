@@ -117,6 +117,22 @@ SilenceOption = Annotated[
         help="For how long a worker's process may say nothing before it counts as dead.",
     ),
 ]
+AdaptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adapt",
+        metavar="SCHEDULER",
+        help="Look at the job every interval and go over to this scheduler's plan where that pays; needs --checkpoint.",
+    ),
+]
+AdaptIntervalOption = Annotated[
+    float,
+    typer.Option("--adapt-interval", parser=real, metavar="SECONDS", help="Seconds from one look to the next."),
+]
+GoalOption = Annotated[
+    str | None,
+    typer.Option("--goal", metavar="GOAL", help="What --adapt aims at: throughput, bytes, or latency=5ms (p99)."),
+]
 ControlPortOption = Annotated[
     str | None,
     typer.Option("--control-port", metavar="PORTS", help="Where the driver listens, such as 7000 or 7000-7009."),

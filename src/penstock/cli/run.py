@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,8 +19,10 @@ from penstock.cli.fuse import (
     ThresholdOption,
     job_fuse_options,
 )
-from penstock.cli.interrupt import STATUS_INTERRUPTED
+from penstock.cli.interrupt import STATUS_INTERRUPTED, STATUS_TERMINATED, terminated
 from penstock.cli.options import (
+    AdaptIntervalOption,
+    AdaptOption,
     AppName,
     CheckpointIntervalOption,
     CheckpointOption,
@@ -30,6 +33,7 @@ from penstock.cli.options import (
     Format,
     FormatOption,
     FromOption,
+    GoalOption,
     InputOption,
     JobTasksPerWorkerOption,
     JobThetaOption,
@@ -43,6 +47,7 @@ from penstock.cli.options import (
     WorkersOption,
     settings_of,
 )
+from penstock.cli.running.goals import adapt_settings
 from penstock.cli.show import console, counted, number, plan_table, print_json, progress_bar
 from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError
 
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.deploy import Job, JobOptions
+    from penstock.model.plan import Plan
 
 ROWS_SHOWN = 10
 STAGES_SHOWN = 5
@@ -101,6 +107,9 @@ def register(app: typer.Typer) -> None:
         checkpoint_interval: CheckpointIntervalOption = 10.0,
         savepoint: FromOption = None,
         silence: SilenceOption = 10.0,
+        adapt: AdaptOption = None,
+        adapt_interval: AdaptIntervalOption = 60.0,
+        goal: GoalOption = None,
         transport: Annotated[
             str, typer.Option("--transport", help="Between workers of one machine: auto, socket or ring.")
         ] = "auto",
@@ -145,6 +154,7 @@ def register(app: typer.Typer) -> None:
             checkpoint_interval_s=checkpoint_interval,
             from_savepoint=savepoint,
             silence_s=silence,
+            adapt=adapt_settings(adapt, adapt_interval, goal, seed, theta, tasks_per_worker),
             control_port=control_port,
             data_ports=data_ports,
             tls=tls,
@@ -153,9 +163,8 @@ def register(app: typer.Typer) -> None:
         if duration is not None and not 0 < duration < 1e9:
             msg = f"--duration is {duration:g}; it must be above 0 seconds"
             raise InvalidInput(msg)
-        if output_path is not None and Path(output_path).exists():
-            msg = f"--output is {output_path}, which is there already; name a folder that is not"
-            raise InvalidInput(msg)
+        if output_path is not None:
+            _require_writable(output_path)
         with session_on_demand(master):
             topology = find_runnable(app_name, input_path)
         flow = topology.build()
@@ -184,27 +193,43 @@ def register(app: typer.Typer) -> None:
         _print(job, summary, rows)
 
 
+def _require_writable(output: str) -> None:
+    """InvalidInput for a folder that is there, or beneath a file: Spark would say so behind the whole job."""
+    if Path(output).exists():
+        msg = f"--output is {output}, which is there already; name a folder that is not"
+        raise InvalidInput(msg)
+    above = next((str(folder) for folder in Path(output).parents if os.path.exists(folder)), os.curdir)
+    if not os.path.isdir(above):
+        msg = f"--output is {output}, and {above} is no folder; name one that can be made"
+        raise InvalidInput(msg)
+
+
 @contextmanager
 def _told_how_to_go_on(options: JobOptions) -> Iterator[None]:
-    """Ctrl-C, and the end of Spark's own process under a call of ours, as one line with the next step."""
+    """Ctrl-C, SIGTERM, and the end of Spark's own process under a call of ours, as one line with the next step."""
     from penstock.deploy import jvm_ending_behind
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        if options.checkpoint is None:
-            raise
-        stopped = JobCancelled(f"stopped; {_next_step(options)}")
-        stopped.exit_code = STATUS_INTERRUPTED
-        raise stopped from None
-    except PenstockError:
-        raise
-    except Exception as error:
-        ending = jvm_ending_behind(error)
-        if ending is None:
-            raise
-        msg = f"{ending}; {_next_step(options)}"
-        raise JobFailed(msg) from None
+    with terminated() as was_terminated:
+        try:
+            yield
+        except BaseException as error:
+            if was_terminated() and isinstance(error, Exception | KeyboardInterrupt):  # whatever came of it meanwhile
+                raise _stopped(options, STATUS_TERMINATED) from None
+            if isinstance(error, KeyboardInterrupt) and options.checkpoint is not None:
+                raise _stopped(options, STATUS_INTERRUPTED) from None
+            if isinstance(error, PenstockError) or not isinstance(error, Exception):
+                raise
+            ending = jvm_ending_behind(error)
+            if ending is None:
+                raise
+            msg = f"{ending}; {_next_step(options)}"
+            raise JobFailed(msg) from None
+
+
+def _stopped(options: JobOptions, status: int) -> JobCancelled:
+    stopped = JobCancelled(f"stopped; {_next_step(options)}")
+    stopped.exit_code = status
+    return stopped
 
 
 def _next_step(options: JobOptions) -> str:
@@ -257,10 +282,11 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "recoveries": job.recoveries,
         "attempt": job.attempt,
         "epoch": job.epoch,
-        "moves": 0,  # tasks stay where the plan has put them
+        "moves": job.moves,  # tasks, one as often as it went elsewhere
         "latency": [stage.in_ms() for stage in stages_of(sums)],  # of each operator, the slowest first
         "between_nodes": {  # bytes per second
             "predicted": foretold_bytes(plan, read / seconds),
+            "predicted_by": _whose_word(plan),
             "measured": round(bytes_between_nodes(sums, node_of), 1),
         },
         "latency_ms": {name: job.latency_us(share) / 1000 for name, share in (("p50", 0.5), ("p99", 0.99))},
@@ -269,6 +295,13 @@ def summarise(job: Job, asked_at: float, rows_out: int) -> dict[str, Any]:
         "ran": {task: {"worker": w, "node": nodes[w]} for task, w in job.worker_of.items()},
         "plan": None if plan is None else plan_document(plan),
     }
+
+
+def _whose_word(plan: Plan | None) -> str | None:
+    """Who says what passes between nodes: this job's profile, or the given plan of which nothing was computed here."""
+    if plan is None or plan.forecast is None:
+        return None
+    return "profile" if plan.rows_per_second else "given plan"
 
 
 def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -303,6 +336,7 @@ def _print(job: Job, summary: dict[str, Any], rows: dict[str, list[dict[str, Any
         screen.print(STAGES_MEAN)
     between = summary["between_nodes"]
     foretold = "" if between["predicted"] is None else f", the plan foretold {number(between['predicted'])} B/s"
+    foretold += " (its own word: no --profile to compute it from)" if between["predicted_by"] == "given plan" else ""
     screen.print(f"between nodes: {number(between['measured'])} B/s{foretold}")
     if summary["recoveries"]:
         shown = f"; its sinks hold {number(summary['rows_out'])} rows" if summary["rows_out"] else ""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from penstock.errors import InvalidInput
 from penstock.flow.checks import require_choice
-from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.constraints import OF_DEPLOYMENTS, Apart, Constraint, Dedicated, Replicas, Resource, Together
 from penstock.model.kinds import require_kind
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def require_constraints(given: object, who: str) -> None:
         raise InvalidInput(msg)
     for constraint in given:
         require_kind(constraint, Constraint, who, EXAMPLE)
-        if isinstance(constraint, Pin):
+        if isinstance(constraint, OF_DEPLOYMENTS):
             msg = f"{who} got {constraint!r}; which worker a task runs in is a plan's to say: give plan="
             raise InvalidInput(msg)
 

@@ -10,6 +10,7 @@ from penstock.model.constraints import (
     Apart,
     Constraint,
     Dedicated,
+    Jobs,
     Pin,
     Replicas,
     Resource,
@@ -66,6 +67,8 @@ def _broken(
                 yield f"{name!r} runs in worker {_show(slot)} and not in worker {_show((node, worker))}"
         case Replicas(groups=groups, isomorphic=isomorphic):
             yield from _broken_replicas(groups, isomorphic, assignment, tasks_of)
+        case Jobs(groups=groups):
+            yield from _shared_workers(groups, slots)
 
 
 def _broken_resource(constraint: Resource, used: Collection[str], tags: Mapping[str, Collection[str]]) -> Iterator[str]:
@@ -82,6 +85,13 @@ def _place(slot: Slot, where: str) -> tuple[str, int]:
 
 def _show(place: tuple[str, int]) -> str:
     return repr(place[0]) if place[1] < 0 else f"{place[1]} of {place[0]!r}"
+
+
+def _shared_workers(groups: tuple[tuple[str, ...], ...], slots: Mapping[str, list[Slot]]) -> Iterator[str]:
+    used = [{slot for name in group for slot in slots[name]} for group in groups]
+    for a, b in itertools.combinations(range(len(groups)), 2):
+        if shared := used[a] & used[b]:
+            yield f"jobs {a} and {b} share worker {_show(_place(min(shared), 'worker'))}"
 
 
 def _broken_replicas(

@@ -1,4 +1,4 @@
-"""Placement constraints: COLA's six (paper 004, section 3.1), its two dedications, and the pin of deployments.
+"""Placement constraints: COLA's six (paper 004, section 3.1), its two dedications, and two of deployments.
 
 A name in a constraint is an operator (all its tasks) or a task (`operator/index`). What each demands of a plan:
 
@@ -9,6 +9,7 @@ A name in a constraint is an operator (all its tasks) or a task (`operator/index
                       with `isomorphic` the groups are cut into workers alike, position by position
     dedicated-worker, dedicated-node   the tasks of the name share their workers, or nodes, with no other operator
     pin               every task of the name runs in that worker of that node; files have no word for it (decision 30)
+    jobs              no worker holds tasks of two groups; files have no word for it either (decision 38)
 """
 
 from __future__ import annotations
@@ -107,7 +108,20 @@ class Pin:
         return "pin"
 
 
-Constraint = Resource | Together | Apart | Replicas | Dedicated | Pin
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Operators of jobs that run side by side: processes of their own, on nodes that they may share."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def type(self) -> str:
+        """The constraint's name in messages."""
+        return "jobs"
+
+
+Constraint = Resource | Together | Apart | Replicas | Dedicated | Pin | Jobs
+OF_DEPLOYMENTS = (Pin, Jobs)  # no part of a topology, nor of what a plan records
 
 
 def names_in(constraint: Constraint) -> tuple[str, ...]:
@@ -117,7 +131,7 @@ def names_in(constraint: Constraint) -> tuple[str, ...]:
             return (name,)
         case Together(operators=names) | Apart(operators=names):
             return names
-        case Replicas(groups=groups):
+        case Replicas(groups=groups) | Jobs(groups=groups):
             return tuple(name for group in groups for name in group)
 
 

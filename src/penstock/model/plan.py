@@ -17,6 +17,14 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What somebody says that a plan costs, in bytes per second between nodes, and at which throughput."""
+
+    cost: float
+    rows_per_second: float  # of sources
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One scheduler's answer. `cost` is the sum of rates between tasks on different nodes."""
 
@@ -34,6 +42,7 @@ class Plan:
     faults: tuple[str, ...] = ()  # why the plan must not be deployed; empty unless overload was asked for
     constraints: tuple[Constraint, ...] = ()  # of the topology that it was made for: a job that is given it keeps them
     rows_per_second: float | None = None  # of sources, in the profile that the cost was made from: its throughput
+    own_word: Forecast | None = None  # of a plan that was given without a profile: nothing checks it
 
     def __repr__(self) -> str:
         workers = len(set(self.assignment.values()))
@@ -42,6 +51,11 @@ class Plan:
             f"Plan({self.scheduler}: {len(self.assignment)} tasks on {workers} workers of {self.nodes_used} nodes, "
             f"cost {self.cost:g} between nodes{optimal}; .assignment says where each task runs)"
         )
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What the plan foretells: its certified cost at a measured throughput, else its own word, else nothing."""
+        return Forecast(self.cost, self.rows_per_second) if self.rows_per_second else self.own_word
 
     @property
     def gap(self) -> float:

@@ -16,7 +16,7 @@ from penstock.errors import Infeasible, InvalidInput, PenstockError
 from penstock.model.check import check_plan, resource_faults
 from penstock.model.cluster import Cluster
 from penstock.model.constraint_check import constraint_violations
-from penstock.model.constraints import Constraint, Pin
+from penstock.model.constraints import OF_DEPLOYMENTS, Constraint
 from penstock.model.plan import Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import tasks_of_operator
@@ -73,7 +73,7 @@ def make_plan(
     notes: tuple[str, ...],
     constraints: tuple[Constraint, ...] = (),
 ) -> Plan:
-    """A Plan with every figure computed from the placement; of the constraints it records all but pins.
+    """A Plan with every figure computed from the placement; of the constraints it records all but a deployment's.
 
     Worker numbers belong to one deployment, so a pin says nothing to the next one.
     """
@@ -91,7 +91,7 @@ def make_plan(
         max_utilisation=max_utilisation(problem, placement.node),
         assignment={task: Slot(names[k], w) for task, (k, w) in zip(problem.graph.ids, where, strict=True)},
         notes=notes,
-        constraints=tuple(constraint for constraint in constraints if not isinstance(constraint, Pin)),
+        constraints=tuple(constraint for constraint in constraints if not isinstance(constraint, OF_DEPLOYMENTS)),
     )
 
 

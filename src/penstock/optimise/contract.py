@@ -77,6 +77,14 @@ class Deadline:
         """Seconds left, never below 0."""
         return max(0.0, self.at - self.clock())
 
+    def earlier(self, seconds: float) -> Deadline:
+        """The moment this long before, by which a step must end so that a later one has its share."""
+        return Deadline(self.at - seconds, self.clock)
+
+    def within(self, seconds: float) -> Deadline:
+        """The moment this many seconds from now, or the deadline itself where that comes sooner."""
+        return Deadline(min(self.at, self.clock() + seconds), self.clock)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:

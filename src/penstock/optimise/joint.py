@@ -2,31 +2,38 @@
 
 In the joint graph an operator is called `topology.operator`, so that every task has an id of its own, and each topology
 keeps its constraints. They share nodes, and no worker: topologies run as jobs of their own, and a worker belongs to one
-job. Schedulers know nothing of that, so a worker that holds tasks of two becomes two. Where a node has no slots for
-that, the workers of one topology that carry least are joined, and the certificate says whether that still holds.
+job. Schedulers know nothing of that at first, so a worker that holds tasks of two becomes two. Where a node has no
+slots for that, the workers of one topology that carry least are joined, and the certificate says whether that still
+holds. Where it does not, the same scheduler is asked again, with separate workers as a constraint (`Jobs`), and for
+`best` and `exact` the tasks are packed one after the other if that fails too (`packed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from penstock.errors import InvalidInput, NoPlanFound, PenstockError
+from penstock.errors import Infeasible, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
-from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.constraints import Apart, Constraint, Dedicated, Jobs, Pin, Replicas, Resource, Together
 from penstock.model.kinds import require_cluster, require_kind, require_profile
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.taskgraph import Ints, Longs
 from penstock.model.topology import NAME_LENGTH_MAX, OperatorGraph, Placeable, graph_of
-from penstock.optimise.certificate import certify, make_plan, sound_problem
+from penstock.optimise.certificate import certify, demanding, make_plan, sound_problem
 from penstock.optimise.contract import Options, Placement, Problem
 from penstock.optimise.door import place
+from penstock.optimise.fuse.steps.rules import compile_rules
+from penstock.optimise.search.packed import STEPS_MAX, packed
 
 MARK = "."  # between the names of a topology and its operator
 TOPOLOGIES_MAX = 1000
+SEARCHING = {"best", "exact"}  # who are asked for a plan wherever there is one; the others are as published
+PACKED_NOTE = "packed: the searches for few bytes between nodes found no plan in which no two topologies share a worker"
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,34 @@ def place_together(
     names = distinct([graph.name for graph in graphs])
     whole = joined(graphs, names)
     joint = joined_profile(profiles, names) if profiles else None
-    made = place(whole, cluster, scheduler, profile=joint, options=options, allow_overload=allow_overload)
+    ask = partial(place, whole, cluster, scheduler, profile=joint, options=options, allow_overload=allow_overload)
+    made = ask()
     problem = sound_problem(whole, cluster, joint, short=allow_overload)
     owner = np.repeat(np.arange(len(graphs)), [graph.task_count for graph in graphs])
-    node, worker = _numbers(problem, made)
-    worker = parted(problem, node, worker, owner)
-    refusals = JointRefusals()
-    plan = _with_workers(problem, made, node, worker, whole.constraints)
-    plan = certify(whole, cluster, plan, joint, refusals, allow_overload=allow_overload)
+    jobs, refusals = _jobs(graphs, names), JointRefusals(scheduler)
+    steps = STEPS_MAX if scheduler in SEARCHING else 0
+
+    def certified(made: Plan, node: Ints, worker: Ints) -> Plan:
+        plan = _with_workers(problem, made, node, parted(problem, node, worker, owner), whole.constraints)
+        apart = demanding(whole, (jobs,))
+        return certify(apart, cluster, plan, joint, refusals, allow_overload=allow_overload)
+
+    try:
+        plan = certified(made, *_numbers(problem, made))
+    except NoPlanFound as refused:
+        try:
+            apart = ask(demands=(jobs,), meet=True)
+            plan = certified(apart, *_numbers(problem, apart))
+        except (NoPlanFound, Infeasible, UnhonouredConstraints):
+            found = packed(problem, compile_rules(problem, (*problem.constraints, jobs)), steps)
+            if found is None:
+                raise refused from None
+            plan = certified(replace(made, proved_optimal=False, lower_bound=0.0, notes=(PACKED_NOTE,)), *found)
+    node, worker = _numbers(problem, plan)
     parts: dict[str, Plan] = {}
     for k, graph in enumerate(graphs):
         own, measured = owner == k, profiles[k] if profiles else None
-        alone = replace(made, lower_bound=0.0, proved_optimal=False, notes=())  # proofs and notes are of all together
+        alone = replace(plan, lower_bound=0.0, proved_optimal=False, notes=())  # proofs and notes are of all together
         part = _with_workers(
             sound_problem(graph, cluster, measured, short=allow_overload),
             alone,
@@ -86,9 +109,17 @@ def place_together(
     return Joint(plan, parts)
 
 
+def _jobs(graphs: Sequence[OperatorGraph], names: Sequence[str]) -> Jobs:
+    """The operators of each topology, in the joint graph's words."""
+    pairs = zip(names, graphs, strict=True)
+    return Jobs(tuple(tuple(_prefixed(name, own.name) for own in graph.operators) for name, graph in pairs))
+
+
 @dataclass(frozen=True)
 class JointRefusals:
     """What is said of a plan that holds as long as topologies share workers, and not when each has its own."""
+
+    scheduler: str
 
     def broken(self, constraints: list[str]) -> PenstockError:
         """For a constraint on workers that were joined for want of slots."""
@@ -97,7 +128,10 @@ class JointRefusals:
     def refused(self, faults: list[str]) -> PenstockError:
         """For anything else."""
         why = "topologies run as jobs of their own and share no worker"
-        return NoPlanFound(f"found no plan for all together: {why}, and so {faults[0]}; give the nodes more slots")
+        step = "" if self.scheduler in SEARCHING else "try --scheduler best, or "
+        return NoPlanFound(
+            f"found no plan for all together: {why}, and so {faults[0]}; {step}give the nodes more slots"
+        )
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -218,5 +252,5 @@ def _renamed(constraint: Constraint, name: str) -> Constraint:
             return replace(constraint, operator=_prefixed(name, own))
         case Together(operators=owns) | Apart(operators=owns):
             return replace(constraint, operators=tuple(_prefixed(name, own) for own in owns))
-        case Replicas(groups=groups):
+        case Replicas(groups=groups) | Jobs(groups=groups):
             return replace(constraint, groups=tuple(tuple(_prefixed(name, own) for own in group) for group in groups))

@@ -26,6 +26,11 @@ SEATS_NOTE = "a worker is one thread: "
 BOTTLENECK_NOTE = "bottleneck: "
 
 
+def has_stated_seats(problem: Problem) -> bool:
+    """Whether some node has so many workers and no more, each of which is one thread: then a packing can fail."""
+    return any(node.slots is not None and node.worker_capacity is not None for node in problem.cluster.nodes)
+
+
 def narrowed(problem: Problem) -> Problem:
     """The problem with no node's capacity above what its slots carry: a thread each, or one task that needs more."""
     nodes = list(problem.cluster.nodes)
@@ -203,6 +208,18 @@ def packed(load: Floats, limit: float, workers: int) -> Ints | None:
             tried.append(_choices(carried, load[rest[depth + 1]], limit))
     part[rest] = np.asarray(chosen, dtype=np.int32) + alone
     return part
+
+
+def packs_at_once(load: Floats, limit: float, workers: int) -> bool:
+    """Whether the first descent of `packed` ends: the heaviest load first, each to the fullest worker with room."""
+    carried: list[float] = []
+    for each in np.sort(load)[::-1].tolist():
+        fitting = [w for w, amount in enumerate(carried) if amount + each <= limit]
+        if fitting:
+            carried[max(fitting, key=carried.__getitem__)] += each
+        else:
+            carried.append(each)
+    return len(carried) <= workers
 
 
 def _choices(carried: Floats, load: float, limit: float) -> list[int]:

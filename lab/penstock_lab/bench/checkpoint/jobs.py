@@ -75,9 +75,12 @@ class Lateness:
         return when, when // 1000 - (np.concatenate(due) if due else when)
 
 
-def _filling(keys: int, seconds: float, task: int, tasks: int) -> Iterator[pa.RecordBatch | None]:
-    """Every key once, as fast as they are taken; then rows of a few keys at a time, with pauses, for so long."""
-    for at in range(0, keys, ROWS_A_BATCH):
+def _filling(keys: int, seconds: float, task: int, tasks: int, start: int) -> Iterator[pa.RecordBatch | None]:
+    """Every key once, as fast as they are taken; then rows of a few keys at a time, with pauses, for so long.
+
+    It goes on behind `start` batches: by the clock there may be fewer of them the second time.
+    """
+    for at in range(start * ROWS_A_BATCH, keys, ROWS_A_BATCH):
         numbers = np.arange(at, min(at + ROWS_A_BATCH, keys))
         yield pa.record_batch([pa.array(numbers), pa.array(numbers)], schema=SCHEMA)
     ends, chance = time.monotonic() + seconds, np.random.default_rng(task)

@@ -88,6 +88,9 @@ class _Line:
             operator = operator_of(row["task"])
             self.tuples_in[operator] = self.tuples_in.get(operator, 0) + row["tuples_in"]
 
+    def over(self) -> None:
+        """Nobody asks for that here."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         return dict.fromkeys(floors, END_OF_TIME_US)
 
@@ -199,7 +202,7 @@ def watched_run(
     return found
 
 
-def _unkept(why: str) -> None:
+def _unkept(why: str, refused: str) -> None:
     raise InternalError(why)
 
 

@@ -64,6 +64,9 @@ class _Recorder:
         """None."""
         return []
 
+    def over(self) -> None:
+        """Nobody asks for that here."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         """Sources do not wait for other workers in a benchmark."""
         return dict.fromkeys(floors, END_OF_TIME_US)

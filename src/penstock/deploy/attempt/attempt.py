@@ -1,40 +1,44 @@
-"""Attempt: one Spark action of a job, with its workers, from the launch to what became of them.
+"""Attempt: a job's workers under one plan, from the launch to what became of them.
 
 A job without checkpoints has one attempt. With checkpoints a failed attempt is followed by another, which goes on from
-the last committed epoch. Each has its own Spark action, ticket, control server and keys, so a worker of an earlier one
-reaches nobody. An attempt that is given up is buried beside the next: its workers are told to end, and Spark kills
+the last committed epoch. Each has its own ticket, control server and keys, so a worker of an earlier one reaches
+nobody. After a failure it has its own Spark action too; where a job only changes its plan, the processes of the one
+before come over. An attempt that is given up is buried beside the next: its workers are told to end, and Spark kills
 those that do not obey. Rejected: Spark's own second attempts of a task, which come in 0.35 to 1 s for one lost worker,
 but not in `local[n]`, not for an executor that is gone, and beside survivors that have to be rolled back all the same.
-Decision: docs/decisions/0043-epochs.md.
+Decisions: docs/decisions/0043-epochs.md, 0046-moves.md.
 """
 
 from __future__ import annotations
 
+import math
 import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.checkpoint.coordinator import Awaited
 from penstock.deploy.attempt.watch import Notes, Watchman
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.options import JobOrder
 from penstock.deploy.driver.outcome import CRASHED_IN_SPARK, Reports, judge
 from penstock.deploy.driver.preflight import build_faults, passing_faults
-from penstock.deploy.driver.rendezvous import ControlServer, TakeBatch, wait_in_steps
+from penstock.deploy.driver.rendezvous import OVER_SECONDS, ControlServer, TakeBatch, wait_in_steps
 from penstock.deploy.driver.stage import Action
 from penstock.deploy.line.messages import Hello, encode_deployment
 from penstock.deploy.line.sealed import KEY_BYTES
 from penstock.deploy.results.files import ResultFolder, unkept
+from penstock.deploy.worker.carried import Carried
 from penstock.deploy.worker.control import SCHEME
 from penstock.deploy.worker.main import WorkerCall
-from penstock.deploy.worker.reachable import remove_probes, sink_probes, source_probes, unseen_faults
+from penstock.deploy.worker.reachable import Probe, remove_probes, sink_probes, source_probes, unseen_faults
 from penstock.errors import JobFailed, PenstockError, UnfitSession
 from penstock.run.build import own_build
 from penstock.run.dataflow import Dataflow, sized
@@ -56,6 +60,11 @@ JVM_SECONDS = 2.0  # from the moment that a JVM's connection breaks until its en
 Bind = Callable[[Dataflow, Sequence[Hello]], Bound]
 
 
+def named_workers(numbers: Sequence[int]) -> str:
+    """For a message: `worker 1`, or `workers 1, 3`."""
+    return f"worker{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What an attempt is given by its job."""
@@ -67,30 +76,40 @@ class Surroundings:
     take: TakeBatch
     kept: Callable[[int, Report], None]  # a worker's word that its part of an epoch is kept
     notes: Notes  # of workers that are silent or busy
+    awaited: Callable[[], Awaited | None]  # the epoch that is under way
 
 
 class Attempt:
-    """One attempt at a job; `start`, `meet`, then `outcome`, or `given_up` and `bury`."""
+    """One attempt at a job; `start`, `meet`, `publish`, then `ending` and `judged`, or `bury`."""
 
-    def __init__(self, around: Surroundings, number: int, workers: int) -> None:
+    def __init__(self, around: Surroundings, number: int, workers: int, before: Attempt | None = None) -> None:
+        """`before`: the attempt whose processes come over (`take_over`); None: Spark is asked for new ones."""
         self.number, self.workers_asked = number, workers
         self.hellos: tuple[Hello, ...] = ()  # once all are there
         self.deployment: Deployment | None = None  # likewise
         self._around, order = around, around.order
         self._burial: threading.Thread | None = None
         self._watchman: Watchman | None = None  # once they are at work
+        self._came_over: Set[int] = frozenset()  # workers that were told to come here from the attempt before
         self._was_left = False  # workers had finished, and Spark had to be told to end what was left of them
-        ticket = secrets.token_bytes(KEY_BYTES)
-        self._server = ControlServer(order.bind, ticket, workers, around.take, around.kept, order.network)
+        self._ticket = secrets.token_bytes(KEY_BYTES)
+        self._server = ControlServer(order.bind, self._ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
-        location = f"{SCHEME}{order.host}:{self._server.port}"
+        self._location = f"{SCHEME}{order.host}:{self._server.port}"
+        self._probes: tuple[Probe, ...] = ()
+        self.action: Action = self._submitted() if before is None else before.action
+
+    def _submitted(self) -> Action:
+        """The Spark action that will start the workers."""
+        around, order = self._around, self._around.order
         loopback = order.host == "127.0.0.1"
+        number, workers = self.number, self.workers_asked
         self._probes = () if loopback else (*source_probes(order.reads), *sink_probes(order.writes, around.job, number))
         call = WorkerCall(
             around.job,
-            order.dataflow,
+            Carried(order.dataflow, goes_on=order.epochs is not None),
             workers,
-            location,
+            self._location,
             loopback,
             tuple(order.frames),
             around.files,
@@ -100,7 +119,7 @@ class Attempt:
         )
         frame = order.input()
         try:
-            self.action = Action(around.spark, call, frame, ticket, on_change=self.roll.awaken, number=number)
+            return Action(around.spark, call, frame, self._ticket, on_change=self.roll.awaken, number=number)
         except BaseException:  # Spark refuses the DataFrame
             self.close()
             raise
@@ -108,6 +127,31 @@ class Attempt:
     def start(self) -> None:
         """Submit the action."""
         self.action.start()
+
+    def take_over(self, before: Attempt) -> bool:
+        """Have the workers of the attempt before stand still and come here; False where not all do."""
+        roll = before.roll
+        roll.over_to(self._location, self._ticket)
+        with roll.changed:  # Spark's word of its end still goes to the attempt before
+            roll.changed.wait_for(
+                lambda: roll.are_over or roll.has_parted or roll.ending or self.action.ended, OVER_SECONDS
+            )
+            if not roll.are_over:
+                return False
+            self._came_over = roll.hellos.keys()
+            self.action.tell(self.roll.awaken)
+            return True
+
+    def give_back(self, before: Attempt) -> None:
+        """Nothing comes of it: the processes are the attempt's before, which ends or is buried."""
+        self.action.tell(before.roll.awaken)
+        before.roll.stay()
+        self.close()
+
+    def send_home(self) -> None:
+        """Nothing is left to do for the workers that come over: they are let in, and told to end."""
+        self.roll.cancel()
+        self.action.wait(OBEY_SECONDS)
 
     def meet(
         self, bind: Bind, checkpoint: Callable[[], Checkpoint | None], slots: Callable[[], int] | None = None
@@ -123,7 +167,10 @@ class Attempt:
         hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
         remove_probes(self._probes)
         lasting = build_faults(hellos, platform.python_version(), pa.__version__, own_build())
-        passing = passing_faults(hellos) + unseen_faults(self._probes, hellos)
+        new = (
+            [replace(h, memory_mb=math.inf) for h in hellos] if self._came_over else hellos
+        )  # what they need they have
+        passing = passing_faults(new) + unseen_faults(self._probes, hellos)
         if lasting or (passing and slots is None):
             raise UnfitSession(lasting + passing)
         if passing:
@@ -141,7 +188,8 @@ class Attempt:
             wait_in_steps(
                 lambda step: roll.changed.wait_for(lambda: action.launched or action.ended or roll.ending, step), None
             )
-        latest = time.monotonic() + RENDEZVOUS_SECONDS
+        limit_s = self._around.order.silence_s if self._came_over else RENDEZVOUS_SECONDS
+        latest = time.monotonic() + limit_s
         while not roll.wait_for_all(lambda: action.ended, RENDEZVOUS_SECONDS if slots is None else SLOTS_SECONDS):
             if roll.ending or action.ended:
                 return False
@@ -152,6 +200,10 @@ class Attempt:
                 )
                 raise JobFailed(msg)
             if time.monotonic() >= latest:
+                if missing := sorted(self._came_over - roll.hellos.keys()):
+                    stood = f"{named_workers(missing)} stood still and did not come to attempt {self.number}"
+                    msg = f"topology {self._name!r}: {stood} within {limit_s:g} s"
+                    raise JobFailed(msg)
                 msg = (
                     f"topology {self._name!r} waited {RENDEZVOUS_SECONDS:g} s for {self.workers_asked} workers but "
                     f"{len(roll.hellos)} came; other queries may hold the slots"
@@ -165,21 +217,35 @@ class Attempt:
         floors = Floors(pace_speakers(dataflow, deployment.worker_of))
         self.roll.publish(encode_deployment(deployment), floors)
         around = self._around
-        self._watchman = Watchman(self.roll, self.hellos, deployment, around.order.silence_s, around.notes, around.job)
+        limit_s, notes = around.order.silence_s, around.notes
+        self._watchman = Watchman(self.roll, self.hellos, deployment, limit_s, notes, around.job, around.awaited)
+
+    def await_work(self) -> None:
+        """Until its workers have their connections and their state, or it fails or ends before that."""
+        roll = self.roll
+        with roll.changed:
+            roll.changed.wait_for(
+                lambda: roll.at_work >= roll.hellos.keys() or roll.ending or roll.has_parted or self.action.ended
+            )
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
-    def ending(self) -> None:
-        """Wait until Spark is done with it, or something has ended it.
+    def ending(self, are_wanted: Callable[[], bool] = lambda: False) -> None:
+        """Wait until Spark is done with it, something has ended it, or its workers are wanted by another attempt.
 
         A worker that says goodbye has handed over everything, and nobody looks after it any more. So where all have
         said so Spark is waited for as long as a worker may be silent: one that is stopped there would hold the job up
         for ever. Those that were handed a DataFrame still wait for the batch that Spark is at, however long that takes.
         """
         roll, action = self.roll, self.action
+
+        def is_over() -> bool:
+            return action.ended or roll.ending
+
         with roll.changed:
-            roll.changed.wait_for(lambda: action.ended or roll.ending or (self.has_finished and not action.reads))
-            roll.changed.wait_for(lambda: action.ended or roll.ending, self._around.order.silence_s)
+            roll.changed.wait_for(lambda: is_over() or are_wanted() or (self.has_finished and not action.reads))
+            if self.has_finished and not action.reads:
+                roll.changed.wait_for(is_over, self._around.order.silence_s)
 
     def end(self) -> None:
         """Wait until Spark is done with it; what does not obey is killed."""
@@ -200,6 +266,26 @@ class Attempt:
             name = f"penstock-{self._around.job}-burial"
             self._burial = threading.Thread(target=self._bury, name=name, daemon=True)
             self._burial.start()
+
+    def leave(self) -> None:
+        """Its workers have gone over to another attempt; Spark's action is that one's now."""
+        self.close()
+
+    @property
+    def begun_from(self) -> int:
+        """The epoch from which its workers were sent to work; 0: from the beginning."""
+        kept = None if self.deployment is None else self.deployment.checkpoint
+        return 0 if kept is None else kept.restore or 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its workers have met, and it has neither failed nor finished."""
+        return bool(self.hellos) and not self.roll.ending and not self.action.ended and not self.has_finished
+
+    @property
+    def are_all_at_work(self) -> bool:
+        """The same, and no worker has said goodbye, so that all could go over to another attempt."""
+        return self.is_at_work and not self.roll.statuses
 
     @property
     def is_buried(self) -> bool:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from penstock.checkpoint.contract import Manifest, Report
-from penstock.checkpoint.coordinator import Coordinator, Whole
+from penstock.checkpoint.coordinator import Awaited, Coordinator, Whole
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InternalError, PenstockError
 from penstock.model.task_id import operator_of
@@ -52,6 +52,10 @@ class AttemptEpochs:
     def ends(self) -> bool:
         """Whether no further epoch begins."""
         return self.is_over or self.has_ended or self.error is not None
+
+    def awaited(self) -> Awaited | None:
+        """The epoch that is under way, and who has not handed it over."""
+        return None if self.has_ended else self._coordinator.awaited()
 
     def start(self) -> None:
         """The workers are at work."""

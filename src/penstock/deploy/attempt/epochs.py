@@ -4,7 +4,8 @@ Each attempt has a thread of its own (`epoch_thread.py`); here is what outlasts 
 sinks show. An epoch is committed by its manifest; then sinks publish. What a crash or an error leaves between the two
 is published when the job goes on, before anything else (`resume`), or at its end (`finish`). Nothing that waits to be
 shown is removed before the last epoch is shown (`test_what_is_committed_and_not_shown_stays_until_it_is`). A later
-attempt at the same store, from any driver, ends this one before it commits again.
+attempt at the same store, from any driver, ends this one before it commits or shows anything again
+(`test_a_driver_that_was_taken_over_shows_nothing_that_was_taken_back`).
 Decision: docs/decisions/0043-epochs.md.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Manifest, Report
-from penstock.checkpoint.coordinator import Coordinator
+from penstock.checkpoint.coordinator import Awaited, Coordinator
 from penstock.checkpoint.files import reason_of
 from penstock.checkpoint.publication import CollectPublication, ParquetPublication
 from penstock.checkpoint.store import Store
@@ -29,12 +30,13 @@ from penstock.deploy.attempt.fitting import Fitting
 from penstock.deploy.attempt.publications import publications
 from penstock.deploy.attempt.recovery import found_note
 from penstock.deploy.driver.rendezvous import Roll
-from penstock.errors import InvalidInput, JobFailed, PenstockError, StoreUnusable
+from penstock.errors import CheckpointDamaged, InvalidInput, JobFailed, PenstockError, StoreUnusable
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker import Checkpoint
 
 log = logging.getLogger(__name__)
 SAVEPOINT_SECONDS = 60.0
+LOOKS_MAX = 5  # at a folder in which another job commits meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +49,55 @@ class CheckpointOrder:
     savepoint: str | None = None  # at which the job begins, instead of at its last epoch
 
 
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """An epoch that somebody waits for."""
+
+    name: str | None  # of the savepoint that is to be made of it, if any
+    is_due: Callable[[], bool]  # an epoch that began with the call, or later, is committed
+    is_begun: bool = False  # it is being written
+    is_done: bool = False
+    saved: Manifest | None = None
+    error: PenstockError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a folder held when it was read."""
+
+    numbers: list[int]  # of epochs
+    found: Manifest | None
+
+    def holds(self, store: Store) -> bool:
+        """Whether that is still so. A savepoint stays, whatever is committed."""
+        found = self.found
+        try:
+            if found is None or found.name is None:
+                return store.numbers() == self.numbers and (found is None or store.manifest(found.epoch) == found)
+            return store.saved(found.name) == found
+        except CheckpointDamaged:
+            return False
+
+
 class DriverEpochs:
     """All epochs of one job in this process, from attempt to attempt."""
 
     def __init__(self, order: CheckpointOrder, dataflow: Dataflow) -> None:
         self._order, self._dataflow = order, dataflow
         self.store = Store(order.root)
+        self._fitting = Fitting(dataflow, self.store)
         self._publications: dict[str, CollectPublication | ParquetPublication] = {}  # those of an open store
         self.committed: Manifest | None = None
         self.attempt = 0  # the number that the store gave last
         self.notes: tuple[str, ...] = ()
         self.stuck: JobFailed | None = None  # the thread of an attempt does not end, so there can be no other
         self._changed = threading.Condition()
+        self._told: set[str] = set()  # savepoints that are damaged
+        self._asked: list[_Asked] = []  # for which somebody waits
         self._at_work: AttemptEpochs | None = None  # the last attempt whose workers were sent to work
         self._is_finished = False
         self._began_from = 0  # the epoch from which the attempt before began
+        self._looked: _Look | None = None
 
     # -- from attempt to attempt ---------------------------------------------------------------------------------------
 
@@ -73,29 +109,69 @@ class DriverEpochs:
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has ever begun the job in this folder."""
-        return self.store.topology() is None
+        """Whether nobody has ever begun the job in this folder; who has claimed it and no more has shown nothing."""
+        return self.store.topology() is None or not (self.store.record.has_begun or self.store.numbers())
 
-    def open(self) -> None:
-        """Find where the job goes on, and make what sinks show that of the last committed epoch."""
+    def look(self) -> None:
+        """Find where the job goes on, and refuse what cannot go on from there; nothing is changed.
+
+        A job that runs there may remove meanwhile what was about to be read. So damage has to be seen twice, with the
+        same epochs; and where others are there every time, `open` looks when nobody else commits any more.
+        """
+        self.store.require_of(self._dataflow.name)
+        before: tuple[list[int], str] | None = None
+        for _ in range(LOOKS_MAX):
+            numbers = self.store.numbers()
+            try:
+                self.committed = self._found()
+            except CheckpointDamaged as damaged:
+                if before == (numbers, str(damaged)):
+                    raise
+                before = numbers, str(damaged)
+            else:
+                self._looked = _Look(numbers, self.committed)
+                return
+
+    def _found(self) -> Manifest | None:
+        """Where the job goes on; all of it is there, as it was written."""
         name = self._order.savepoint
-        saved = None if name is None else self.store.saved(name)  # a name that is not there changes nothing
-        if saved is not None:
-            self.store.require_on_line(saved)
-        fitting = Fitting(self._dataflow, self.store)
-        fitting.require(next(iter(self.store.epochs()[::-1]), None) if saved is None else saved)  # as above
+        if name is None:
+            self._fitting.require(next(reversed(self.store.epochs()), None))  # before much is read
+            found = self.store.latest()
+            self._fitting.require(found)
+        else:
+            found = self.store.saved(name)
+            self.store.require_on_line(found)
+            self._fitting.require(found)
+            self.store.require_sound(found)
+        self._fitting.require_shown(found)
+        return found
+
+    def open(self, clear: Callable[[], None] = lambda: None) -> None:
+        """Take the job over where it goes on, and make what sinks show that of the last committed epoch.
+
+        What can refuse this does so before the claim, which ends a job that runs there
+        (`test_a_start_that_is_refused_leaves_the_job_that_runs_there_alone`). `clear` removes what sinks overwrite: it
+        is called where nobody has begun the job yet, and again if that was cut short.
+        """
+        if self._looked is None:
+            self.look()
         self.attempt = self.store.claim(self._dataflow.name)
         self._publications = publications(self._dataflow, self.store)
-        self.committed = self.store.latest() if saved is None else saved
-        self.notes = self.store.notes
-        fitting.require(self.committed)
-        fitting.require_shown(self.committed)
-        fitting.keep(self.attempt)
-        if saved is not None:
-            self.committed, note = self.store.rewind(self.attempt, saved)
+        if self._looked is None or not self._looked.holds(self.store):
+            self.committed = self._found()
+        with self.store.held(self.attempt):  # a later attempt may have begun, and shown rows
+            if self.is_new:
+                clear()
+            self._fitting.keep(self.attempt)
+        if self.committed is None:
+            self.notes = self.store.notes
+        elif self._order.savepoint is None:
+            note = found_note(self.last_epoch, self.store.shown, is_over=self.is_over)
+            self.notes = (*self.store.notes, note)
+        else:
+            self.committed, note = self.store.rewind(self.attempt, self.committed)
             self.notes = (note,)
-        elif self.committed is not None:
-            self.notes += (found_note(self.last_epoch, self.store.shown, is_over=self.is_over),)
         self._resume()
 
     def again(self) -> None:
@@ -106,7 +182,7 @@ class DriverEpochs:
         (`test_an_epoch_whose_commit_seemed_to_fail_is_found_by_the_next_attempt`).
         """
         self._require_ended()
-        self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)  # never back from another driver
+        self._claim_again()
         is_known = self.error is None and self.store.numbers()[-1:] == ([self.last_epoch] if self.last_epoch else [])
         if not is_known or self.last_epoch == self._began_from > 0:
             self.committed = self.store.latest()
@@ -114,10 +190,25 @@ class DriverEpochs:
         self._resume()
         self._at_work = None
 
+    def _claim_again(self) -> None:
+        """Never back from another driver; a folder that is gone will not be there the next time either."""
+        try:
+            self.attempt = self.store.claim(self._dataflow.name, after=self.attempt)
+        except StoreUnusable as unusable:
+            if not isinstance(unusable.__cause__, FileNotFoundError):
+                raise
+            raise CheckpointDamaged(
+                self.store.shown,
+                "the folder was removed while the job ran, and all its epochs with it",
+                "put it back from a copy and run the job again, or begin anew: rows that its sinks have shown stay "
+                "where they are, and a new job adds its own",
+            ) from unusable
+
     def _resume(self) -> None:
         self._began_from = self.last_epoch
         if self.committed is not None:
             self.committed = self.store.begin(self.attempt, self.committed)
+            self._compare(self.committed)
         with self.store.held(self.attempt):
             for name, publication in self._publications.items():
                 with self._showing(name):
@@ -132,6 +223,11 @@ class DriverEpochs:
     def last_epoch(self) -> int:
         """The number of the last committed epoch; 0 before the first."""
         return 0 if self.committed is None else self.committed.epoch
+
+    def awaited(self) -> Awaited | None:
+        """The epoch that is under way, and who has not handed it over."""
+        attempt = self._at_work
+        return None if attempt is None else attempt.awaited()
 
     @property
     def is_over(self) -> bool:
@@ -183,15 +279,30 @@ class DriverEpochs:
         self._require_ended()
         if self._is_finished or self.committed is None:
             return
+        self._compare(self.committed)
         with self.store.held(self.attempt):  # what waits may be a later attempt's by now
             for name, publication in self._publications.items():
                 with self._showing(name):
                     publication.publish(self.committed)
+                    publication.require_whole()  # of all sinks, before anything is taken away
             for name, publication in self._publications.items():
                 with self._showing(name):
                     publication.finish()
                 self.notes += publication.notes
         self._is_finished = True
+
+    def require_as_shown(self) -> None:
+        """CheckpointDamaged where a file of a Parquet sink is not as it was shown: Spark would read it all the same.
+
+        A job that has just ended has compared each file before it showed it. This is for one that had ended before:
+        what its folders hold is its answer, and has been out of sight since.
+        """
+        for name, publication in self._publications.items():
+            if isinstance(publication, ParquetPublication):
+                with self._showing(name):
+                    found = publication.fault()
+                if found is not None:
+                    raise CheckpointDamaged(*found, f"put it back from a copy; rows of sink {name!r} are in it")
 
     def _require_ended(self) -> None:
         if self.stuck is not None:
@@ -201,47 +312,103 @@ class DriverEpochs:
 
     def savepoint(self, name: str, timeout: float = SAVEPOINT_SECONDS) -> Manifest:
         """Commit an epoch that begins now and keep it under a name."""
-        none = f"so there is no savepoint {name!r}"
+        return self._asked_for(name, f"so there is no savepoint {name!r}", timeout)
+
+    def commit(self, none: str, timeout: float) -> Manifest:
+        """Commit an epoch that begins now; InvalidInput where there is none in time, and `none` says what of that."""
+        return self._asked_for(None, none, timeout)
+
+    def _asked_for(self, name: str | None, none: str, timeout: float) -> Manifest:
         with self._changed:
             attempt = self._at_work
             if attempt is None or attempt.ends():
                 msg = f"the job is recovering or ends, and no epoch can begin, {none}; ask again once it is running"
                 raise InvalidInput(msg)
-            is_there = attempt.ask()
-            self._changed.wait_for(lambda: is_there() or attempt.has_ended, timeout)
-            committed = self.committed if is_there() else None
-        if committed is None:
+            asked = _Asked(name, attempt.ask())
+            self._asked.append(asked)
+            self._changed.wait_for(lambda: asked.is_begun or attempt.has_ended, timeout)
+            self._asked = [other for other in self._asked if other is not asked]
+            if asked.is_begun:
+                self._changed.wait_for(lambda: asked.is_done or attempt.has_ended, STILL_SECONDS)
+        if asked.error is not None:
+            raise asked.error
+        if asked.saved is None:
             why = f"no epoch that began with this call was committed within {timeout:g} s, {none}; try again"
+            if asked.is_begun:
+                what = "the epoch" if name is None else f"savepoint {name!r}"
+                why = f"{self.store.shown} does not answer, and {what} may be there later; look for it then"
             if attempt.ends():
                 why = f"attempt {attempt.number} has ended before the epoch was there, {none}; ask again if it goes on"
             if attempt.error is not None:
                 why = f"epochs cannot go on, {none}: {attempt.error}"
             raise InvalidInput(why) from attempt.error
-        self.store.savepoint(name, committed)
-        return committed
+        return asked.saved
+
+    def _save(self, asked: _Asked, manifest: Manifest) -> None:
+        """Keep an epoch under a name before any later one has it swept; what is wrong with that ends nothing."""
+        try:
+            if asked.name is not None:
+                self.store.savepoint(asked.name, manifest, manifest.attempt)
+            asked.saved = manifest
+        except PenstockError as error:
+            asked.error = error
+        with self._changed:
+            asked.is_done = True
+            self._changed.notify_all()
 
     # -- the end of every epoch ----------------------------------------------------------------------------------------
 
     def _commit(self, manifest: Manifest, committed: Callable[[], None]) -> None:
-        """Write the manifest, then have sinks show what it names; called by the thread of an attempt."""
+        """Write the manifest, keep it where somebody waits for that, have sinks show what it names.
+
+        Called by the thread of an attempt. Savepoints are written here because later epochs have this one removed
+        (`test_a_savepoint_is_kept_before_later_epochs_have_it_removed`).
+        """
         line, shown = ((), {}) if self.committed is None else (self.committed.line, self.committed.shown)
         shown = Counter(shown) + Counter(staged.sink for staged in manifest.staged)
         manifest = replace(manifest, line=line, shown=shown)
-        self.store.require_current(manifest.attempt)
         self.store.commit(manifest)
         with self._changed:
             self.committed = manifest
             committed()
+            due = [asked for asked in self._asked if asked.is_due()]
+            for asked in due:
+                asked.is_begun = True
             self._changed.notify_all()
-        for name, publication in self._publications.items():
-            with self._showing(name):
-                publication.publish(manifest)
+        for asked in due:
+            self._save(asked, manifest)
+        self._publish(manifest)
         self._sweep()
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Have sinks show an epoch, as the current attempt: a later one may have taken it back."""
+        self._compare(manifest)
+        with self.store.held(manifest.attempt):
+            for name, publication in self._publications.items():
+                with self._showing(name):
+                    publication.publish(manifest)
+
+    def _compare(self, manifest: Manifest) -> None:
+        """Have sinks read what they are to show, before others have to wait for them."""
+        try:
+            for name, publication in self._publications.items():
+                with self._showing(name):
+                    publication.compare(manifest)
+        except (CheckpointDamaged, JobFailed):
+            self.store.require_current(self.attempt)  # a later one may have moved or taken back what is gone
+            raise
 
     def _sweep(self) -> None:
         """Remove what is not kept. What cannot be removed is tried again with every epoch, and told once."""
         try:
             self.store.keep(self._order.kept)
+            faults = self.store.saved_parts.faults
+            for name in [name for name in faults if name not in self._told]:
+                self._told.add(name)
+                self.notes += (
+                    f"savepoint {name!r} is damaged: {faults[name]}. What it may name stays, so that its manifest can "
+                    "be put back from a copy; or remove its folder",
+                )
         except StoreUnusable as error:
             if not self._is_untidy:
                 self._is_untidy = True

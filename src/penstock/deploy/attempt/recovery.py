@@ -77,7 +77,7 @@ def cause_of(error: PenstockError, faults: Sequence[Fault]) -> Cause | None:
     if not isinstance(error, JobFailed):
         return None
     first = next((fault for kind in ("task", "worker") for fault in faults if fault.kind == kind), None)
-    kind = "worker" if first is None else first.kind
+    kind = "lost" if first is None or first.lost is not None else first.kind  # others say that a worker is lost
     return Cause(kind, error.task or "", line)
 
 

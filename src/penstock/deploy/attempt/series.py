@@ -2,7 +2,9 @@
 
 Without checkpoints there is one. With them a failure is followed by another attempt from the last committed epoch, as
 `recovery.py` and `checkpoint/policy.py` decide. What is left of the failed one is buried beside the next, whose Spark
-action is submitted at once: most of a recovery's time is Spark's own start of it.
+action is submitted at once: most of a recovery's time is Spark's own start of it. A job that is to follow another plan
+makes another attempt too, to which its processes go over (`crossing.py`). What fails on the way is a failure like any
+other, and the job goes on under the plan that it had.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from penstock.checkpoint.policy import Failures, GiveUp, Policy
-from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Surroundings
+from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Bind, Surroundings, named_workers
+from penstock.deploy.attempt.crossing import COMMIT_SECONDS, Crossing, Wish
 from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.deploy.attempt.recovery import NOTES_MAX, Recovery, cause_of, placing_again, shortly
 from penstock.deploy.driver.binding import Bound, Placing
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
+from penstock.deploy.driver.rendezvous import OVER_SECONDS
 from penstock.deploy.line.messages import Hello
-from penstock.errors import JobFailed, PenstockError
+from penstock.errors import InvalidInput, JobFailed, PenstockError
 from penstock.model.plan import Plan
+from penstock.model.profile import Profile
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.region.membership import scale_command
@@ -48,12 +54,17 @@ class Attempts:
         self._around, self._epochs, self._bind, self._at_work, self._slots = around, epochs, bind, at_work, slots
         self.recoveries, self.recovered = 0, deque[Recovery](maxlen=NOTES_MAX)  # how many, and the last of them
         self.is_recovering = False  # from the notice of a failure until workers are at work again
+        self.trouble = ""  # of the failure before that: a sentence for who asks meanwhile
+        self.moves = 0  # of tasks
+        self.crossings = deque[Crossing](maxlen=NOTES_MAX)  # the last times that the job went over to another plan
         self.cancel_asked, self.begun = threading.Event(), threading.Event()
         self._failures = Failures(Policy())
         self._plan: Plan | None = None
         self._stop_asked = False
         self._scales: dict[str, str] = {}  # by region: the last command
         self._buried: list[Attempt] = []  # of which something may be left
+        self._wish: Wish | None = None  # to follow another plan
+        self._is_closed = False  # nobody looks for wishes any more
         self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
         self._words = threading.Lock()  # what users tell reaches the attempt that is there, and those that follow
         self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
@@ -79,6 +90,44 @@ class Attempts:
                 self.now.roll.scale(region, replicas)
             self._scales[region] = scale_command(region, replicas)
 
+    def go_over(self, plan: Plan, profile: Profile | None) -> Crossing:
+        """Follow another plan from an epoch that is committed now; returns when the workers are at work under it.
+
+        `profile` is what the plan's figures are made from.
+
+        InvalidInput where the job does not run or goes over already. JobFailed where it could not go over: then it goes
+        on under the plan that it had.
+        """
+        if (epochs := self._epochs) is None:
+            msg = f"job {self._name!r} has no checkpoints, so its tasks cannot move; start it with checkpoint=FOLDER"
+            raise InvalidInput(msg)
+        if self._plan is not None and plan.assignment == self._plan.assignment:  # all would stand for nothing
+            msg = f"nothing moves: topology {self._name!r} has each of these tasks where it is to be already"
+            raise InvalidInput(msg)
+        wish = Wish(plan, profile)
+        with self._words:
+            if self._wish is not None:
+                msg = f"topology {self._name!r} is going over to another plan already; ask again when it has"
+                raise InvalidInput(msg)
+            self._wish = wish
+        try:
+            epochs.commit("so its tasks stay where they are", COMMIT_SECONDS)
+            with self._words:
+                if self._is_closed:
+                    msg = f"topology {self._name!r} has ended before it could go over to another plan"
+                    raise InvalidInput(msg)
+                wish.is_due = True
+            self.now.roll.awaken()
+            return wish.outcome()
+        finally:
+            self._wish = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What became of attempts, a sentence each."""
+        now = (self.trouble,) if self.is_recovering and self.trouble else ()
+        return (*(each.note for each in tuple(self.recovered)), *now, *(each.note for each in tuple(self.crossings)))
+
     # -- the course of things ------------------------------------------------------------------------------------------
 
     def meet_first(self) -> bool:
@@ -89,13 +138,11 @@ class Attempts:
 
     def supervise(self) -> PenstockError | None:
         """Until the last attempt has ended; the error for which no other was made, if any."""
-        self.now.ending()
-        while self._epochs is not None:
-            error = self._failure(self._epochs, self.now)
-            if error is None or not self._goes_on(self._epochs, error):
-                break
-            self.now.ending()
-        self.is_recovering = False
+        try:
+            self._supervise()
+        finally:
+            self.is_recovering = False
+            self._close_wishes()
         self.now.end()
         latest = time.monotonic() + LEAVE_SECONDS
         for attempt in self._buried:
@@ -103,6 +150,150 @@ class Attempts:
         return self._gave_up
 
     _gave_up: PenstockError | None = None
+
+    def _supervise(self) -> None:
+        wish = self._await_end()
+        while (epochs := self._epochs) is not None:
+            error = self._failure(epochs, self.now) if wish is None else self._gone_over(epochs, wish)
+            if (error is None and wish is None) or (error is not None and not self._goes_on(epochs, error)):
+                break
+            if epochs.is_over:
+                break
+            wish = self._await_end()
+
+    def _await_end(self) -> Wish | None:
+        """Until the attempt ends, or for the wish that is answered: who is interrupted may withdraw his at any time."""
+        found: list[Wish] = []
+
+        def are_wanted() -> bool:
+            found[:] = [] if (wish := self._due) is None else [wish]
+            return bool(found)
+
+        self.now.ending(are_wanted)
+        return found[0] if found and self.now.is_at_work else None
+
+    @property
+    def _due(self) -> Wish | None:
+        """The wish for which it is time."""
+        wish = self._wish
+        return wish if wish is not None and wish.is_due and not wish.is_answered else None
+
+    def _close_wishes(self) -> None:
+        """Nobody looks for wishes any more: who waits for one is told."""
+        with self._words:
+            self._is_closed = True
+            if (wish := self._due) is not None:
+                wish.refuse(self._too_late)
+
+    @property
+    def _too_late(self) -> InvalidInput:
+        return InvalidInput(f"topology {self._name!r} has ended before it could go over to another plan")
+
+    def _gone_over(self, epochs: DriverEpochs, wish: Wish) -> PenstockError | None:
+        """Follow the wish's plan; the failure from which the job has to go on, if there is one."""
+        began, followed = time.monotonic(), self._plan
+        if self._stop_asked:
+            wish.refuse(InvalidInput(f"topology {self._name!r} is stopping: its tasks stay where they are"))
+            return None
+        try:
+            attempt = self._standing(epochs, wish, self.now)
+            if not wish.is_answered and (refusal := self._cross(epochs, wish, attempt)) is not None:
+                wish.refuse(refusal)
+        except Exception as error:
+            failed = self._typed(error)
+            wish.refuse(JobFailed(f"topology {self._name!r} did not go over to another plan: {failed}"))
+            return failed
+        if not wish.is_answered and self._plan is not None and followed is not None:
+            self.now.await_work()
+            took, now = time.monotonic() - began, self._plan.assignment
+            moved = tuple(task for task, slot in now.items() if followed.assignment.get(task) != slot)
+            self.crossings.append(Crossing(self.now.number, self.now.begun_from, took, moved, attempt is not None))
+            self.moves += len(moved)
+            wish.grant(self.crossings[-1])
+        return None
+
+    def _standing(self, epochs: DriverEpochs, wish: Wish, before: Attempt) -> Attempt | None:
+        """The attempt to which all workers have been told to go; None where others are needed, or the wish is answered.
+
+        What fails before anybody has been told anything is no failure of the job's.
+        """
+        if not before.are_all_at_work:
+            return None
+        try:
+            attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
+        except Exception as error:  # no port, no descriptor
+            wish.refuse(JobFailed(f"topology {self._name!r} stays as it is, and could not go over: {error}"))
+            return None
+        stand = False
+        try:
+            stand = attempt.take_over(before)
+        finally:
+            if not stand:
+                attempt.give_back(before)
+        if stand:
+            return attempt
+        if before.has_finished:
+            wish.refuse(self._too_late)
+        elif before.roll.ending or before.action.ended:
+            before.hear_echoes()
+            if (failed := before.judged(cancel_asked=self.cancel_asked.is_set())) is not None:
+                raise failed
+        elif not before.roll.has_parted:
+            late = named_workers(before.roll.late)
+            msg = f"topology {self._name!r}: {late} did not stand still within {OVER_SECONDS:g} s"
+            raise JobFailed(msg)
+        return None  # one had nothing more to do, and has gone
+
+    def _cross(self, epochs: DriverEpochs, wish: Wish, attempt: Attempt | None) -> PenstockError | None:
+        """Send the next attempt to work under another plan; why it follows the one before all the same, if it does."""
+        before = self.now
+        try:
+            if attempt is None:
+                self._bury(before)
+            epochs.end()
+            if epochs.stuck is not None:
+                raise epochs.stuck
+            if not epochs.is_over:
+                epochs.again()
+            elif attempt is not None:
+                attempt.send_home()
+        except BaseException:
+            if attempt is not None:
+                attempt.give_back(before)
+            raise
+        if epochs.is_over:
+            if attempt is not None:
+                attempt.give_back(before)
+            return self._too_late
+        refusals: list[PenstockError] = []
+
+        placing = self._around.order.placing
+        wanted = replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
+
+        def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
+            try:
+                return self._bind(wanted, dataflow, hellos)
+            except PenstockError as error:
+                refusals.append(error)
+                return self._bound_again(dataflow, hellos)
+
+        try:
+            self._begin_again(epochs, bound, attempt)
+        finally:
+            if attempt is not None:  # not before: its workers have to hear where to go
+                before.leave()
+        return refusals[0] if refusals else None
+
+    def _typed(self, error: Exception) -> PenstockError:
+        """What a failure is to the job: also one of Spark's or py4j's own, or of this process."""
+        if isinstance(error, PenstockError):
+            return error
+        ending = self._jvm_ending(error)
+        why = f"it could not go on: {error}" if ending is None else f"{ending}, and its workers with it"
+        return JobFailed(f"topology {self._name!r}: {why}")
+
+    def _jvm_ending(self, error: Exception) -> str | None:
+        return jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(error) else 0.0)
 
     def judged(self) -> PenstockError | None:
         """What became of the last attempt."""
@@ -119,16 +310,20 @@ class Attempts:
         return epochs.stuck or epochs.error or attempt.judged(cancel_asked=False)
 
     def _goes_on(self, epochs: DriverEpochs, error: PenstockError) -> bool:
-        """Whether another attempt has taken the place of the one that has failed."""
+        """Whether another attempt has taken the place of the one that has failed.
+
+        In a process that ends there is none: Spark is ended under it, and its executors take no more work.
+        """
         noticed, reason = time.monotonic(), shortly(error, self._name)
         self.is_recovering = True
-        while (cause := cause_of(error, self.now.roll.faults)) is not None:
+        while threading.main_thread().is_alive() and (cause := cause_of(error, self.now.roll.faults)) is not None:
             decided = self._failures.failed(time.monotonic_ns() // 1000, cause, epochs.last_epoch)
             if isinstance(decided, GiveUp):
                 error.add_note(decided.reason)
                 log.warning("job %r is given up: %s", self._name, decided.reason)
                 break
             log.warning("job %r: attempt %d failed: %s", self._name, self.now.number, shortly(error, self._name))
+            self.trouble = f"the job is recovering: {decided.reason}"
             self._bury(self.now)
             epochs.end()
             if epochs.stuck is not None:
@@ -142,15 +337,13 @@ class Attempts:
                 if epochs.is_over:  # nothing is left to do but to show it
                     epochs.finish()
                     return False
-                self._begin_again(epochs)
+                self._begin_again(epochs, self._bound_again)
             except PenstockError as again:
                 error = again
                 continue
             except Exception as strange:  # Spark's or py4j's own
-                ending = jvm_ending(self._around.spark, JVM_SECONDS if lost_jvm(strange) else 0.0)
-                why = f"it could not go on: {strange}" if ending is None else f"{ending}, and its workers with it"
-                error = JobFailed(f"topology {self._name!r}: {why}")
-                if ending is not None:
+                error = self._typed(strange)
+                if self._jvm_ending(strange) is not None:
                     break
                 continue
             took, wanted = time.monotonic() - noticed, self._around.order.workers
@@ -170,23 +363,36 @@ class Attempts:
         self.recovered.append(recovery)
         log.warning("job %r: %s", self._name, recovery.outcome)
 
-    def _begin_again(self, epochs: DriverEpochs) -> None:
-        """The next attempt, until its workers are at work; raises what it has failed with before."""
-        workers = max(1, min(self._around.order.workers, self._slots()))
-        attempt = Attempt(self._around, epochs.attempt, workers)
+    def _begin_again(self, epochs: DriverEpochs, bind: Bind, over: Attempt | None = None) -> None:
+        """The next attempt, until its workers are at work; raises what it has failed with before.
+
+        `over` is one to which processes have gone over; None: Spark is asked for others.
+        """
+        workers = max(1, min(self._around.order.workers, self._slots())) if over is None else over.workers_asked
+        attempt = self._asked_of_spark(epochs.attempt, workers) if over is None else over
+        attempt.number = epochs.attempt
         with self._words:
             self.now = attempt
             for command in (*self._scales.values(), *(["stop"] if self._stop_asked else [])):
                 attempt.roll.command(command)
         if self.cancel_asked.is_set():
             attempt.roll.cancel()
-        attempt.start()
-        bound = attempt.meet(self._bound_again, self._told, self._slots)
+        if over is None:
+            attempt.start()
+        bound = attempt.meet(bind, self._told, self._slots)
         if bound is None:
             raise attempt.judged(cancel_asked=self.cancel_asked.is_set()) or JobFailed(
                 f"topology {self._name!r}: attempt {attempt.number} ended before its workers were there"
             )
         self._send_to_work(attempt, bound)
+
+    def _asked_of_spark(self, number: int, workers: int) -> Attempt:
+        """A later attempt in new processes; the port of the one before may be free a moment later."""
+        try:
+            return Attempt(self._around, number, workers)
+        except InvalidInput as error:
+            msg = f"topology {self._name!r}: attempt {number} could not begin: {error}"
+            raise JobFailed(msg) from error
 
     def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
         """The plan that was followed, where the workers that came can follow it; else a quick one."""

@@ -5,30 +5,34 @@ sees is made of the workers that are really there (`slots`), and what the deploy
 (`demands`). Every plan that leaves has passed `certify` as it is (tests/unit/test_plan_road.py).
 
 Declared loads of a bounded job (1.0 per task unless the user knows better) say how tasks compare, not that 45 cores are
-needed. Where loads exceed what there is, capacities are stretched by the same factor everywhere; where the loads were
-measured, the plan says so. Rejected: refusing these jobs, and shrinking the loads, which profiles would need as well.
+needed: where they exceed what there is, capacities are stretched by the same factor everywhere. Measured loads are a
+constraint, kept if the scheduler or `best` finds how; where neither does, capacities are stretched too, and the plan
+says so. A given plan is followed, however full. Rejected: refusing these jobs, and shrinking the loads.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-
-import numpy as np
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from penstock.deploy.driver.demands import among, pins, replicas_apart
 from penstock.deploy.driver.given_plan import NEXT_STEP, matched, placed_tasks, require_own_plan
+from penstock.deploy.driver.plan_notes import job_notes, numbered, overload
 from penstock.deploy.driver.slots import USABLE_SHARE, Slots, Use, taken_note
 from penstock.deploy.line.messages import Hello
 from penstock.errors import Infeasible, InternalError, InvalidInput, NoPlanFound, PenstockError, UnhonouredConstraints
 from penstock.model.cluster import Cluster
 from penstock.model.constraints import Constraint, tags_as_nodes
-from penstock.model.plan import Plan, Slot
+from penstock.model.plan import Forecast, Plan, Slot
 from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId
-from penstock.model.taskgraph import Ints, TaskGraph
+from penstock.model.taskgraph import TaskGraph
 from penstock.model.topology import OperatorGraph
 from penstock.optimise.certificate import certify, demanding, make_plan
 from penstock.optimise.contract import SLACK, THROUGHPUT, Options, Placement, Problem
@@ -36,20 +40,28 @@ from penstock.optimise.door import place
 from penstock.optimise.fuse.contract import FuseOptions
 from penstock.optimise.fuse.door import fuse
 from penstock.optimise.search.pressure import PRESSURE_NOTE
-from penstock.optimise.seats import BOTTLENECK_NOTE, SEATS_NOTE, bottleneck_note
 from penstock.optimise.stretch import fullest, least_stretch, surest_stretch
-from penstock.optimise.workers import SLOTS_NOTE
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker import Deployment
 from penstock.run.engine.worker_share import RunSettings
 from penstock.run.transport.host import identity
 from penstock.run.transport.links import WorkerPlace
 
+if TYPE_CHECKING:
+    from penstock.deploy.attempt.crossing import Crossing
+
 QUICK_SCHEDULER = "ffd"
+BEST = "best"
+JOB_SETTINGS = {"goal": THROUGHPUT}  # of `best`
 # What a job waits for its plan, unless its theta says otherwise. Schedulers stop sooner where they are done or stalled.
 THETA_SECONDS = 1.0  # of a scheduler, as in the paper
 FUSE_SECONDS = 10.0  # of a fusion method
+LEAST_SHARE = 0.5  # of that, for a search after others that found nothing
 MOVED_NOTE = "tasks that read a DataFrame are not where the plan has them: Spark hands a partition to every worker"
+INSTEAD_NOTE = (
+    "found no plan in which no node or worker has more than it can carry, by the loads that the profile measured; "
+    "scheduler 'best' did, and this plan is its"
+)
 NODES_NOTE = (
     "executors of one machine count as nodes: workers of one node share memory, and workers of two nodes speak through "
     "sockets, as they would between machines; transport='ring' shares memory between nodes of one machine too"
@@ -101,7 +113,7 @@ class Placing:
     @property
     def own_settings(self) -> Mapping[str, object]:
         """The scheduler's settings; a job is to be fast: that is the goal of `best` unless the caller has another."""
-        return {"goal": THROUGHPUT, **self.settings} if self.scheduler == "best" else self.settings
+        return {**JOB_SETTINGS, **self.settings} if self.scheduler == BEST else self.settings
 
     def faults(self) -> list[str]:
         """What is wrong with these wishes."""
@@ -182,43 +194,151 @@ def scheduled(
 ) -> Certified:
     """The scheduler's plan for the workers that are there, under its constraints and what the deployment demands."""
     stated = _graph(dataflow, constraints, placing.profile)
-    graph = among(stated, slots)
     demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
-    theta = THETA_SECONDS if placing.theta is None else placing.theta
-    options = Options(placing.seed, theta, placing.tasks_per_worker, placing.own_settings, usable_share=USABLE_SHARE)
-    profile = placing.profile
-    refusal: PenstockError | None = None
-    for factor in _factors_that_fit(graph, slots, demands, profile):
-        cluster = slots.cluster(factor)
+    search = _Search(among(stated, slots), slots, placing, demands)
+    found = search.declared() if placing.profile is None else search.measured()
+    if found is None:
+        refusal = search.refusals[-1]
+        if isinstance(refusal, Infeasible | UnhonouredConstraints):  # capacity is no limit here, the constraints are
+            raise refusal
+        msg = f"{search.maker} found no place for {dataflow.name!r} on {slots.counts}: {refusal}"
+        raise NoPlanFound(msg)
+    made, factor = found
+    too_full = search.overload(made) > 1 + SLACK
+    if factor > 1 and not too_full and placing.profile is not None:  # it keeps what the search did not have to
+        made, factor = dataclasses.replace(made, max_utilisation=made.max_utilisation * factor), 1.0
+    notes = job_notes(made.notes, search.graph, slots, placing.profile, made.assignment, fused=placing.fuse is not None)
+    # What is proved of stretched capacities is not proved of those that are there.
+    proved = made.proved_optimal and not too_full
+    plan = dataclasses.replace(made, notes=notes, constraints=stated.constraints, proved_optimal=proved)
+    cluster = slots.cluster(factor)
+    plan = certify(search.whole, cluster, plan, placing.profile, JobRefusals(given=False))
+    return Certified(search.whole, cluster, plan)
+
+
+@dataclass
+class _Search:
+    """One job's search for a plan: who is asked, and at which capacities. A plan comes with the factor it was made at.
+
+    Loads that were measured are a constraint: capacities are stretched only where neither the scheduler that was asked
+    nor `best` finds a plan within what is there. Later searches have what time is left, and half of it at least.
+    """
+
+    graph: OperatorGraph  # with the constraints of the topology, as far as its nodes are there
+    slots: Slots
+    placing: Placing
+    demands: tuple[Constraint, ...]
+    refusals: list[PenstockError] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    @property
+    def whole(self) -> OperatorGraph:
+        """The graph with everything that is demanded of it."""
+        return demanding(self.graph, self.demands)
+
+    @cached_property
+    def tasks(self) -> TaskGraph:
+        """The tasks, with measured loads where there are any."""
+        return TaskGraph.expand(self.whole, self.placing.profile)
+
+    @property
+    def maker(self) -> str:
+        """Who was asked for a plan."""
+        fuse = self.placing.fuse
+        return f"scheduler {self.placing.scheduler!r}" if fuse is None else f"fusion method {fuse!r}"
+
+    def overload(self, plan: Plan) -> float:
+        """Load over what is there, of the fullest node or worker."""
+        return overload(self.tasks, self.slots, plan.assignment)
+
+    def declared(self) -> tuple[Plan, float] | None:
+        """Loads say how tasks compare, so the first factor that fits is as good as any."""
+        return self._first(self._factors_that_fit())
+
+    def measured(self) -> tuple[Plan, float] | None:
+        """Within what is there if any plan is, else stretched."""
+        fusing, within = self.placing.fuse is not None, self._within()
+        if found := self._first(within):
+            return found
+        if within and not fusing and (found := self._by_best()):
+            return found
+        spent = self.clock() - self.began
+        beyond = [factor for factor in self._factors_that_fit() if factor > max(within, default=0.0)]
+        found = self._first(beyond, spent if within else 0.0)
+        # Fusion also counts the CPU of streams, so its plan may keep to the loads although the search was stretched.
+        if within and fusing and (found is None or self.overload(found[0]) > 1 + SLACK):
+            return self._by_best() or found
+        return found
+
+    def _within(self) -> list[float]:
+        """Factors at which a plan keeps to what is there, of which gamma withholds some; none where no plan can."""
+        if least_stretch(Problem(self.tasks, self.slots.cluster(), self.whole.constraints)) > 1 + SLACK:
+            return []
+        options = self.placing.fuse_options
+        whole = 1 / options.gamma if self.placing.fuse is not None and options is not None else 1.0
+        return [*(factor for factor in STRETCHES if factor < whole), whole]
+
+    def _factors_that_fit(self) -> list[float]:
+        """Factors worth trying: a quick first fit finds the least, which spares proofs that smaller ones do not fit."""
+        problem = Problem(self.tasks, self.slots.cluster(), self.whole.constraints)
+        needed = max(1.0, least_stretch(problem))
+        factors = [needed * stretch for stretch in STRETCHES]
+        factors += [surest] if (surest := surest_stretch(problem)) > factors[-1] else []
+        for i, factor in enumerate(factors):
+            with suppress(NoPlanFound, Infeasible, UnhonouredConstraints):
+                self._placed(QUICK_SCHEDULER, factor, {})
+                return factors[i:]
+        return factors
+
+    def _first(self, factors: Sequence[float], spent: float = 0.0) -> tuple[Plan, float] | None:
+        """The plan of whom the job asks, at the first factor at which there is one."""
+        for factor in factors:
+            try:
+                if self.placing.fuse is not None:
+                    return fused(self.graph, self.slots.cluster(factor), self.placing, self.demands, spent), factor
+                return self._placed(self.placing.scheduler, factor, self.placing.own_settings, spent), factor
+            except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
+                self.refusals.append(error)
+        return None
+
+    def _by_best(self) -> tuple[Plan, float] | None:
+        """The plan that `best` has within what is there, where another was asked, with a note that says so."""
+        spent = self.clock() - self.began if self.placing.fuse is None else 0.0
+        if self.placing.fuse is None and self.placing.scheduler == BEST:
+            return None
         try:
-            if placing.fuse is not None:
-                made = fused(graph, cluster, placing, demands)
-            else:
-                made = place(
-                    graph, cluster, placing.scheduler, profile=profile, options=options, demands=demands, meet=True
-                )
-        except (NoPlanFound, Infeasible, UnhonouredConstraints) as error:
-            refusal = error
-            continue
-        notes = _told(made.notes, graph, slots, profile, made.assignment, fused=placing.fuse is not None)
-        plan = dataclasses.replace(made, notes=notes, constraints=stated.constraints)
-        whole = demanding(graph, demands)
-        return Certified(whole, cluster, certify(whole, cluster, plan, profile, JobRefusals(given=False)))
-    if isinstance(refusal, Infeasible | UnhonouredConstraints):  # capacity is no limit here, the constraints are
-        raise refusal
-    maker = f"scheduler {placing.scheduler!r}" if placing.fuse is None else f"fusion method {placing.fuse!r}"
-    msg = f"{maker} found no place for {dataflow.name!r} on {slots.counts}: {refusal}"
-    raise NoPlanFound(msg)
+            made = self._placed(BEST, 1.0, JOB_SETTINGS, spent)
+        except (NoPlanFound, Infeasible, UnhonouredConstraints):  # what the asked one said is what is told
+            return None
+        return dataclasses.replace(made, notes=(*made.notes, f"{self.maker} {INSTEAD_NOTE}")), 1.0
+
+    def _placed(self, scheduler: str, factor: float, settings: Mapping[str, object], spent: float = 0.0) -> Plan:
+        placing = self.placing
+        theta = _left(THETA_SECONDS if placing.theta is None else placing.theta, spent)
+        options = Options(placing.seed, theta, placing.tasks_per_worker, settings, usable_share=USABLE_SHARE)
+        cluster, profile = self.slots.cluster(factor), placing.profile
+        return place(self.graph, cluster, scheduler, profile=profile, options=options, demands=self.demands, meet=True)
 
 
-def fused(graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...]) -> Plan:
+def _left(theta: float, spent: float) -> float:
+    """Seconds for a search after others have taken some."""
+    return max(theta - spent, LEAST_SHARE * theta) if spent > 0 else theta
+
+
+def fused(
+    graph: OperatorGraph, cluster: Cluster, placing: Placing, demands: tuple[Constraint, ...], spent: float = 0.0
+) -> Plan:
     """The fusion method's plan; seed and theta are the job's unless its own options state them (0 is no seed)."""
     options = placing.fuse_options or FuseOptions()
     options = dataclasses.replace(options, seed=options.seed or placing.seed)
     if options.theta is None:
         options = dataclasses.replace(options, theta=FUSE_SECONDS if placing.theta is None else placing.theta)
+    options = dataclasses.replace(options, theta=_left(options.theta or 0.0, spent))
     return fuse(
-        graph, cluster, placing.fuse or "best", profile=placing.profile, options=options, demands=demands, meet=True
+        graph, cluster, placing.fuse or BEST, profile=placing.profile, options=options, demands=demands, meet=True
     )
 
 
@@ -231,22 +351,12 @@ def _graph(dataflow: Dataflow, constraints: tuple[Constraint, ...], profile: Pro
     return graph.validated()
 
 
-def _factors_that_fit(
-    graph: OperatorGraph, slots: Slots, demands: tuple[Constraint, ...], profile: Profile | None
-) -> list[float]:
-    """Factors worth trying: a quick first fit finds the least, which spares proofs that smaller ones do not fit."""
-    whole = demanding(graph, demands)
-    problem = Problem(TaskGraph.expand(whole, profile), slots.cluster(), whole.constraints)
-    needed = max(1.0, least_stretch(problem))
-    factors = [needed * stretch for stretch in STRETCHES]
-    factors += [surest] if (surest := surest_stretch(problem)) > factors[-1] else []
-    for i, factor in enumerate(factors):
-        try:
-            place(graph, slots.cluster(factor), QUICK_SCHEDULER, profile=profile, demands=demands, meet=True)
-        except (NoPlanFound, Infeasible, UnhonouredConstraints):
-            continue
-        return factors[i:]
-    return factors
+def scene_of(
+    dataflow: Dataflow, slots: Slots, profile: Profile | None, constraints: tuple[Constraint, ...]
+) -> tuple[OperatorGraph, Cluster, tuple[Constraint, ...]]:
+    """What a scheduler would see of a job that runs: its graph, its cluster, and what the deployment demands."""
+    graph = among(_graph(dataflow, constraints, profile), slots)
+    return graph, slots.cluster(), (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
 
 
 def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None) -> Certified:
@@ -261,9 +371,19 @@ def given(dataflow: Dataflow, slots: Slots, plan: Plan, profile: Profile | None)
     moved = any(real.get(slot, slot) != readers[task] for task, slot in told.items())
     assignment = {task: real[slot] for task, slot in own.items()} | readers
     own_notes = tuple(note for note in plan.notes if not note.startswith(PRESSURE_NOTE))  # of other workers
-    notes = _told(own_notes, graph, slots, profile, assignment) + ((MOVED_NOTE,) if moved else ())
+    notes = job_notes(own_notes, graph, slots, profile, assignment) + ((MOVED_NOTE,) if moved else ())
     stated = dataclasses.replace(plan, notes=notes, constraints=graph.constraints)
-    return costed(demanding(graph, pinned), assignment, slots, profile, stated)
+    certified = costed(demanding(graph, pinned), assignment, slots, profile, stated)
+    if profile is not None or moved or len(told) < len(readers):
+        return certified  # the cost is computed here, or the plan speaks of other places
+    return dataclasses.replace(certified, plan=dataclasses.replace(certified.plan, own_word=_own_word(plan)))
+
+
+def _own_word(plan: Plan) -> Forecast | None:
+    """What a plan from elsewhere foretells, if it can be true."""
+    said = plan.forecast
+    sound = said is not None and 0 < said.rows_per_second < math.inf and 0 <= said.cost < math.inf
+    return said if sound else None
 
 
 def costed(
@@ -274,19 +394,11 @@ def costed(
     Capacities are stretched until they carry the fullest node and worker: the plan's maker knew how full they would be.
     """
     tasks = TaskGraph.expand(graph, profile)
-    node, worker = _numbers(tasks, assignment, slots)
+    node, worker = numbered(tasks, assignment, slots)
     cluster = slots.cluster(max(1.0, fullest(Problem(tasks, slots.cluster()), node, worker)))
     problem, placement = Problem(tasks, cluster, graph.constraints), Placement(node)
     made = make_plan(problem, plan.scheduler, plan.seed, plan.seconds, placement, worker, plan.notes, plan.constraints)
     return Certified(graph, cluster, certify(graph, cluster, made, profile, JobRefusals(given=True)))
-
-
-def _numbers(tasks: TaskGraph, assignment: Mapping[str, Slot], slots: Slots) -> tuple[Ints, Ints]:
-    """Node and worker of every task, as the arrays have them."""
-    number = {name: k for k, name in enumerate(slots.counts)}
-    places = [assignment[task] for task in tasks.ids]
-    node = np.array([number[slot.node] for slot in places], dtype=np.int32)
-    return node, np.array([slot.worker for slot in places], dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,67 +418,13 @@ class JobRefusals:
         return InternalError(f"a certified plan fails its certificate in a job: {faults[0]}; please report this")
 
 
-def _told(
-    notes: Sequence[str],
-    graph: OperatorGraph,
-    slots: Slots,
-    profile: Profile | None,
-    assignment: Mapping[str, Slot],
-    *,
-    fused: bool = False,
-) -> tuple[str, ...]:
-    """Notes for the user who runs the plan; a scheduler's wish for more workers is left out, their number is decided.
-
-    More load than there is for it, in all or in one place, is told of measured loads alone: declared ones say how tasks
-    compare, and not what they take. Fusion fills workers by them, so it says so of one that is too full.
-    Notes of a scheduler that saw stretched capacities are told for the real ones.
-    """
-    kept = _without(notes, SLOTS_NOTE, SEATS_NOTE, BOTTLENECK_NOTE, PRESSURE_NOTE)
-    tasks = TaskGraph.expand(graph, profile)
-    if profile is None:
-        return kept + (_declared(tasks, slots, assignment) if fused else ())
-    kept += profile.notes
-    if (load := float(tasks.load.sum())) > slots.offered:
-        workers = len(slots.node_of)
-        return (
-            *kept,
-            f"the profile measured a load of {load:.3g} cores, which is more than {workers} worker"
-            f"{'' if workers == 1 else 's'} can take at once ({slots.offered:.3g}): the job will run slower than it "
-            "was measured; more workers would help",
-        )
-    problem = Problem(tasks, slots.cluster())
-    node, worker = _numbers(tasks, assignment, slots)
-    if (most := fullest(problem, node, worker)) <= 1 + SLACK:
-        return _without(notes, SLOTS_NOTE, SEATS_NOTE) + profile.notes
-    return (
-        *kept,
-        *bottleneck_note(problem, node),
-        f"by the loads that the profile measured, the fullest node or worker is given {most:.3g} times what it should "
-        "carry, and the job may run slower than it was measured; more workers, or more and smaller tasks, would help",
-    )
-
-
-def _declared(tasks: TaskGraph, slots: Slots, assignment: Mapping[str, Slot]) -> tuple[str, ...]:
-    """A note on the worker or node that declared loads fill beyond what it has."""
-    most = fullest(Problem(tasks, slots.cluster()), *_numbers(tasks, assignment, slots))
-    if most <= 1 + SLACK:
-        return ()
-    return (
-        f"by declared loads the fullest node or worker is given {most:.3g} times what it should carry; declared loads "
-        "only say how tasks compare, and a profile of a run says what they take (--profile)",
-    )
-
-
-def _without(notes: Sequence[str], *beginnings: str) -> tuple[str, ...]:
-    return tuple(note for note in notes if not note.startswith(beginnings))
-
-
 @dataclass(frozen=True, slots=True)
 class Replan:
     """The plan that a job follows and one made from what it measured, both costed with those measurements."""
 
     current: Plan
     plan: Plan
+    crossing: Crossing | None = None  # where the job has gone over to the new plan
 
     def __repr__(self) -> str:
         moves = f"{len(self.moves)} task{'' if len(self.moves) == 1 else 's'} would move"

@@ -23,21 +23,26 @@ from penstock.run.endpoints import Mode, SinkFacts
 WRITTEN = ("*.parquet", "_SUCCESS", "_metadata", "_common_metadata", ".*.crc", ".*.parquet.writing", ".penstock-*.seen")
 
 
-def prepare_folders(sinks: Iterable[tuple[str, SinkFacts]], files_read: Callable[[], Iterable[str]] = tuple) -> None:
-    """Refuse what cannot be written to, all faults at once; where there is none, empty what is to be overwritten.
+def overwritten(sinks: Iterable[tuple[str, SinkFacts]], files_read: Callable[[], Iterable[str]] = tuple) -> list[Path]:
+    """The files that sinks overwrite, for `clear`; refuses what cannot be written to, all faults at once.
 
-    `files_read` gives the files that the job itself is going to read; it is called where something is overwritten.
+    They stay until nothing else is left that could refuse the job. `files_read` gives the files that the job itself is
+    going to read; it is called where something is overwritten.
     """
     given = [(name, sink.folder, sink.mode) for name, sink in sinks if sink.folder is not None]
     found = {folder: _entries(folder) for _, folder, _ in given}
-    overwritten = {folder for _, folder, mode in given if mode == "overwrite"}
-    read = {Path(file).resolve() for file in files_read()} if overwritten else set()
+    folders = {folder for _, folder, mode in given if mode == "overwrite"}
+    read = {Path(file).resolve() for file in files_read()} if folders else set()
     faults = [folder_fault(name, folder, mode, found[folder], read) for name, folder, mode in given]
     if any(faults):
         raise InvalidInput([fault for fault in faults if fault])
-    for path in overwritten:
-        for entry in found[path] or ():
-            entry.unlink(missing_ok=True)
+    return [entry for folder in folders for entry in found[folder] or ()]
+
+
+def clear(files: Iterable[Path]) -> None:
+    """Remove what is overwritten."""
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def require_apart(sinks: Iterable[tuple[str, SinkFacts]], checkpoint: str | None) -> None:

@@ -8,10 +8,12 @@ of workers alone, which put an operator that is restricted to one node on anothe
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.deploy.driver.slots import Slots
 from penstock.errors import InvalidInput
 from penstock.model.constraints import Constraint, Resource, tasks_named
 from penstock.model.plan import Plan, Slot
@@ -161,6 +163,25 @@ def _workers(count: int) -> str:
 
 def _operators(tasks: Iterable[str]) -> set[str]:
     return {operator_of(task) for task in tasks}
+
+
+def moved_plan(plan: Plan, tasks: str | Sequence[str], worker: int, slots: Slots) -> Plan:
+    """The plan with these tasks, or all of these operators, on a worker of the job."""
+    names = [tasks] if isinstance(tasks, str) else list(tasks) if isinstance(tasks, Sequence) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        msg = f"tasks is {tasks!r}; give the name of a task or an operator, or a list of such names"
+        raise InvalidInput(msg)
+    workers = len(slots.node_of)
+    if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < workers:
+        msg = f"worker is {worker!r}; the job has workers 0 to {workers - 1}"
+        raise InvalidInput(msg)
+    known = {operator_of(task) for task in plan.assignment}
+    for name in names:
+        if name not in plan.assignment and name not in known:
+            raise InvalidInput.unknown_name(kind="task or operator", name=name, known=sorted(known))
+    slot, wanted = slots.slot(worker), set(names)
+    moved = {task: slot for task in plan.assignment if task in wanted or operator_of(task) in wanted}
+    return dataclasses.replace(plan, assignment={**plan.assignment, **moved})
 
 
 def _listed(names: set[str]) -> str:

@@ -9,42 +9,47 @@ exit, so a script that ends or is interrupted leaves nothing behind.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import logging
 import secrets
 import shlex
 import threading
 import time
-import weakref
-from collections import Counter
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from penstock.adapt.contract import Decision
 from penstock.checkpoint.contract import Report
 from penstock.checkpoint.savepoint_names import require_savepoint_name
+from penstock.deploy.adapting.adapter import DECISIONS_MAX, Adapter, adapting
 from penstock.deploy.attempt.attempt import KILL_SECONDS, LEAVE_SECONDS, OBEY_SECONDS, Surroundings
+from penstock.deploy.attempt.crossing import Crossing
 from penstock.deploy.attempt.epochs import SAVEPOINT_SECONDS, DriverEpochs
 from penstock.deploy.attempt.series import Attempts
 from penstock.deploy.attempt.watch import Notes
-from penstock.deploy.driver.binding import Bound, Placing, Replan, bind, replan, tasks_per_worker
+from penstock.deploy.desk.desk import Desk, opened
+from penstock.deploy.driver.binding import Bound, Placing, Replan, bind, given, replan, tasks_per_worker
 from penstock.deploy.driver.facts import slots_now
+from penstock.deploy.driver.given_plan import moved_plan
 from penstock.deploy.driver.job_view import JobView
 from penstock.deploy.driver.options import JobOrder
-from penstock.deploy.driver.region_scale import region_to_scale
 from penstock.deploy.driver.rendezvous import wait_in_steps
-from penstock.deploy.driver.slots import Use, compared_ms, uses
+from penstock.deploy.driver.slots import Slots, Use, compared_ms, uses
 from penstock.deploy.driver.standstill import Standing, standing, standstill
 from penstock.deploy.driver.time_notes import late_rows, lost_notes, time_notes
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.line.power import work_ms
+from penstock.deploy.metrics.measured import Measured
 from penstock.deploy.metrics.metric_log import MetricLog
+from penstock.deploy.metrics.page import served
 from penstock.deploy.metrics.recent import Window
-from penstock.deploy.metrics.sums import Sums, require_measured
+from penstock.deploy.metrics.sums import require_measured
 from penstock.deploy.results.dataframes import Results
+from penstock.deploy.session import live_jobs
 from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
@@ -52,6 +57,7 @@ from penstock.model.task_id import operator_of
 from penstock.optimise.place import find_scheduler
 from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Deployment
+from penstock.run.region.scale import region_to_scale
 from penstock.run.transport.host import boot_id
 from penstock.run.transport.links import WorkerPlace
 
@@ -64,7 +70,7 @@ log = logging.getLogger(__name__)
 STOP_QUIET_SECONDS = 5.0  # how long a drain may take before the log tells what it waits for
 
 
-class Job:
+class Job(Measured):
     """A running topology. Use it as a context manager, or end it with `wait`, `stop` or `cancel`."""
 
     def __init__(self, spark: SparkSession, order: JobOrder) -> None:
@@ -84,10 +90,14 @@ class Job:
         self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
         self._log = MetricLog(self.id, order.metrics, self.name)
         self._exporter: Exporter | None = None
+        self._beside: list[Desk | Adapter] = []  # what lives and ends with it
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)  # whether to move, of a job that adapts
         self._epochs: DriverEpochs | None = order.epochs
         self._results = Results(spark, order.dataflow, {} if order.epochs is None else order.epochs.collected)
         self._watched = Notes(self.name)
-        around = Surroundings(spark, order, self.id, self._results.files, self._take, self._kept, self._watched)
+        awaited = (lambda: None) if order.epochs is None else order.epochs.awaited
+        files = self._results.files
+        around = Surroundings(spark, order, self.id, files, self._take, self._kept, self._watched, awaited)
         try:
             self._attempts = Attempts(around, self._epochs, self._bind, self._at_work, self._slots)
         except BaseException:  # Spark refuses the DataFrame
@@ -116,7 +126,7 @@ class Job:
             *self._order.notes,
             *self._bound_notes,
             *(() if self._epochs is None else self._epochs.notes),
-            *(recovery.note for recovery in self._attempts.recovered),
+            *self._attempts.notes,
             *self._watched.all,
             *self._log.notes,
             *time_notes(self._order.dataflow, self._log.sums(), time.time_ns() // 1000),
@@ -136,6 +146,11 @@ class Job:
     def recoveries(self) -> int:
         """How many times the job has gone on from an epoch after a failure, in this process."""
         return self._attempts.recoveries
+
+    @property
+    def moves(self) -> int:
+        """How many tasks have gone elsewhere while the job ran, each as often as it did, in this process."""
+        return self._attempts.moves
 
     @property
     def attempt(self) -> int:
@@ -163,7 +178,7 @@ class Job:
         return self._epochs.savepoint(name, timeout).epoch
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False when the time is over first. Raises what the job failed with."""
+        """Wait for the end; False when the time is over first. Raises `error`, unless the job was cancelled."""
         if not wait_in_steps(self._ended.wait, timeout):
             return False
         if self._error is not None and not isinstance(self._error, JobCancelled):
@@ -176,18 +191,16 @@ class Job:
             self._status = "stopping"
             self._attempts.stop()
             if not wait_in_steps(self._ended.wait, STOP_QUIET_SECONDS):
-                log.warning(
-                    standstill(self.name, STOP_QUIET_SECONDS, self._standing(), self._order.settings.interval_s)
-                )
+                interval_s = self._order.settings.interval_s
+                log.warning(standstill(self.name, STOP_QUIET_SECONDS, self._standing(), interval_s))
         self.wait()
         return self.result
 
     def scale(self, name: str, replicas: int) -> None:
         """Set how many replicas of a parallel region take part from its next sample on.
 
-        `name` is the region's or that of an operator in it. Replicas are at least 1 and at most what `parallel(n,
-        at_most=m)` was given; the last to join is the first to leave, when it has worked off what it has. Order and
-        completeness hold throughout. While the job recovers, this waits for the next attempt.
+        `name` is the region's or that of an operator in it. Replicas are 1 to what `parallel(n, at_most=m)` was given;
+        the last to join is the first to leave. While the job recovers, this waits for the next attempt.
         """
         region = region_to_scale(self._order.dataflow, name, replicas)
         if self._ended.is_set() or self._status == "stopping":
@@ -217,62 +230,81 @@ class Job:
     @property
     def results(self) -> dict[str, DataFrame]:
         """What every sink that keeps rows received, by the sink's name, once the job has finished."""
-        self.wait()
-        if self._error is not None:
+        if self.wait() and self._error is not None:
             raise self._error
+        if self._is_found_over and self._epochs is not None:
+            self._epochs.require_as_shown()
+            self._is_found_over = False
         return self._results.frames()
-
-    def metrics(self, table: str = "tasks") -> pa.Table:
-        """The latest rows of the metric log: `tasks`, `edges`, `workers`, `latency`, `links` or `balance`."""
-        return self._log.latest(table)
 
     def profile(self, window: Window | None = None, *, busy: bool = False) -> Profile:
         """What the job has measured: load of every task, traffic of every pair; for `replan` and `ps.place`.
 
-        Of all the time since the start, or of a window such as "60 s": the intervals that ended within it. `busy`
-        gives the figures of each task and pair over the intervals in which it moved rows, for sources that come in
-        bursts. The first rows arrive one metric interval after the start; InvalidInput before.
+        Of all the time since the start, or of a window such as "60 s": the intervals that ended within it. `busy` gives
+        figures over the intervals in which a task or pair moved rows, for sources that come in bursts. InvalidInput in
+        the first interval, before there are any.
         """
         measured = (self._log.sums() if window is None else self._log.recent(window)).profile(busy=busy)
         require_measured(measured, self.worker_of, self.name, self._order.settings.interval_s)
         return measured
 
-    def sums(self) -> Sums:
-        """What the metric log adds up to since the start, by task, pair of tasks, worker and connection; a copy."""
-        return self._log.sums()
-
-    def replan(self, scheduler: str | None = None, *, seed: int | None = None, theta: float | None = None) -> Replan:
+    def replan(
+        self,
+        scheduler: str | None = None,
+        *,
+        seed: int | None = None,
+        theta: float | None = None,
+        window: Window | None = None,
+        apply: bool = False,
+    ) -> Replan:
         """A new plan for the same workers from what the job has measured, beside the plan that it follows.
 
         A job that was fused is fused anew unless a scheduler is named. Both plans are costed with the same
-        measurements, so `.gain` is what a move would save. The job goes on as it is, because tasks cannot move while it
-        runs yet. To follow the new plan, start again with `plan=`.
+        measurements, all of them or those of a window such as "60 s", so `.gain` is what a move would save. With
+        `apply` the job goes over to the new plan (`move` says how); else it goes on as it is.
         """
-        if self.plan is None:
-            msg = f"job {self.name!r} has no plan to compare with: it is {self._status}"
-            raise InvalidInput(msg)
-        given = self._order.placing
-        find_scheduler(scheduler or given.scheduler)
+        plan, wishes, others = self._plan_now(), self._order.placing, self._others()
+        find_scheduler(scheduler or wishes.scheduler)
         per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
-        placing = given.again(self.profile(), per_worker, scheduler, seed, theta)
-        dataflow, others = sized(self._order.dataflow, len(self.workers)), self._others()
-        return replan(dataflow, self.workers, self.plan, placing, self._compared_ms(self.workers), others)
+        placing = wishes.again(self.profile(window), per_worker, scheduler, seed, theta)
+        found = replan(self.dataflow, self.workers, plan, placing, self._compared_ms(self.workers), others)
+        if apply and found.moves:
+            return replace(found, crossing=self._go_over(found.plan, placing.profile))
+        return found
+
+    def move(self, tasks: str | Sequence[str], worker: int) -> Crossing:
+        """Move a task, all tasks of an operator, or several of these, to a worker, while the job runs.
+
+        The job commits an epoch, its workers stand still for some 0.1 s, longer with large state, and the same ones go
+        on from there: nothing is lost or comes twice at sinks that commit. InvalidInput without checkpoints.
+        """
+        return self._go_over(moved_plan(self._plan_now(), tasks, worker, self.slots_of_workers()), None)
+
+    def _plan_now(self) -> Plan:
+        if self.plan is None:
+            msg = f"job {self.name!r} has no plan yet: it is {self._status}"
+            raise InvalidInput(msg)
+        return self.plan
+
+    def _go_over(self, plan: Plan, profile: Profile | None) -> Crossing:
+        """Follow a plan that can be followed here."""
+        if self._ended.is_set() or self._status == "stopping":
+            msg = f"tasks of job {self.name!r} cannot move any more: it is {self._status}"
+            raise InvalidInput(msg)
+        given(self.dataflow, self.slots_of_workers(), plan, profile)
+        return self._attempts.go_over(plan, profile)
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """What runs, with as many readers of DataFrames as there are workers."""
+        return sized(self._order.dataflow, len(self.workers))
+
+    def slots_of_workers(self) -> Slots:
+        """The workers as plans see them."""
+        return Slots.of(self.workers, self._order.placing.node, self._compared_ms(self.workers), self._others())
 
     def _compared_ms(self, hellos: Sequence[Hello]) -> float | None:
         return compared_ms(hellos, self._work_ms, boot_id())
-
-    def totals(self) -> dict[str, dict[str, int]]:
-        """CPU microseconds, tuples and bytes of each task since the start."""
-        return self._log.totals()
-
-    def latency_us(self, fraction: float) -> int:
-        """A percentile of the end-to-end latency of rows since the start."""
-        return self._log.latency_us(fraction)
-
-    @property
-    def worked(self) -> tuple[float, float] | None:
-        """From when to when workers have measured their work, in seconds since 1970; None before their first report."""
-        return self._log.sums().worked
 
     @property
     def prometheus_url(self) -> str | None:
@@ -306,30 +338,17 @@ class Job:
         return sum(counts["tuples_out"] for task, counts in self.totals().items() if operator_of(task) in sources)
 
     def __repr__(self) -> str:
-        return self._view().text()
+        return JobView.of(self, self._order.dataflow.bounded, self._results.kept).text()
 
     def _repr_html_(self) -> str:
-        return self._view().html()
-
-    def _view(self) -> JobView:
-        return JobView(
-            self.name,
-            self.id,
-            self.status,
-            len(set(self.worker_of.values())),
-            len(self.worker_of),
-            self.rows_read,
-            self._order.dataflow.bounded,
-            self._results.kept,
-            "" if self._error is None else str(self._error),
-        )
+        return JobView.of(self, self._order.dataflow.bounded, self._results.kept).html()
 
     def uses(self) -> tuple[Use, ...]:
         """What each worker takes of its node, as measured so far, for the plans of other jobs of the session."""
         return uses(self.workers, self.worker_of, self._log.sums().profile(), self._loads)
 
     def _others(self) -> list[Use]:
-        return [use for job in list(_live) if job is not self for use in job.uses()]
+        return [use for job in live_jobs.besides(self) for use in job.uses()]
 
     def _standing(self) -> list[Standing]:
         """Workers that have not said goodbye, with their silence since the job began and what waits in their queues."""
@@ -340,11 +359,14 @@ class Job:
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
+    _is_found_over = False  # it had ended before it was started, and nobody has looked at its answer since
+
     def begin(self) -> None:
         """Launch, meet the workers and send them to work; whatever goes wrong or interrupts, nothing stays behind."""
         self._serve_page()
-        _live.add(self)
+        live_jobs.entered(self)
         if self._epochs is not None and self._epochs.is_over:  # its answer is there already
+            self._is_found_over = True
             self._conclude()
             return
         self._attempts.now.start()
@@ -390,21 +412,19 @@ class Job:
             self._status = "running"
         self._working_since = time.monotonic()
 
+    @property
+    def workers_held(self) -> int:
+        """Slots of Spark's that the job has, or has asked for."""
+        return self._order.workers if self._deployment is None else len(self._deployment.workers)
+
     def _slots(self) -> int:
         """Slots that the job could have now, its own included."""
-        return slots_now(self._spark) - sum(workers_at_work(self).values())
+        return slots_now(self._spark) - sum(live_jobs.workers_at_work(self).values())
 
     def _serve_page(self) -> None:
         """Open the page for Prometheus, if one is wanted; a port that is taken ends the job before it begins."""
-        if self._order.prometheus is None:
-            return
-        from penstock.deploy.metrics.exporter import (
-            Exporter,  # a job without a page does not pay for an HTTP server's import
-        )
-
-        host, port = self._order.prometheus
         try:
-            self._exporter = Exporter(self.id, self._log.sums, port, host)
+            self._exporter = served(self._order.prometheus, self.id, self._log.sums)
         except BaseException:
             self._attempts.now.close()
             self._results.discard()
@@ -424,6 +444,7 @@ class Job:
 
     def _supervise(self) -> None:
         try:
+            self._beside += [*opened(self), *adapting(self, self._order.adapt, self._go_over, self._log)]
             gave_up = self._attempts.supervise()
             self._error = self._error or gave_up
         finally:
@@ -445,7 +466,7 @@ class Job:
                 self._results.discard()
                 self._results.withdraw(self.id)
             self._status = {type(None): "finished", JobCancelled: "cancelled"}.get(type(self._error), "failed")
-            _live.discard(self)
+            live_jobs.left(self)
             self._ended.set()
 
     def _close_books(self) -> None:
@@ -455,6 +476,8 @@ class Job:
         self._attempts.now.close()
         if self._exporter is not None:
             self._exporter.close()
+        for each in self._beside:
+            each.close()
         self._log.close()
         try:
             self._results.finish()
@@ -472,21 +495,3 @@ class Job:
         if epochs is not None and self._error is None:
             lacking = f"its last epoch was not committed; run it again, and it goes on from epoch {epochs.last_epoch}"
             self._error = epochs.stuck or epochs.error or JobFailed(f"topology {self.name!r}: {lacking}")
-
-
-_live: weakref.WeakSet[Job] = weakref.WeakSet()
-
-
-def workers_at_work(without: Job | None = None) -> dict[str, int]:
-    """How many workers the jobs of this process hold, by topology; a process has one Spark context."""
-    held: Counter[str] = Counter()
-    for job in [job for job in _live if job is not without]:
-        held[job.name] += job._order.workers if job._deployment is None else len(job._deployment.workers)
-    return dict(held)
-
-
-@atexit.register
-def _cancel_live_jobs() -> None:
-    for job in list(_live):
-        with contextlib.suppress(Exception):
-            job.cancel()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.deploy.driver.job import Job
 
 ERROR_CHARACTERS_MAX = 300
 
@@ -21,6 +25,13 @@ class JobView:
     bounded: bool
     keeps_rows: bool  # whether there is a result to ask for
     error: str = ""
+
+    @classmethod
+    def of(cls, job: Job, bounded: bool, keeps_rows: bool) -> JobView:
+        """A job as it is now."""
+        places, error = job.worker_of, "" if job.error is None else str(job.error)
+        workers = len(set(places.values()))
+        return cls(job.name, job.id, job.status, workers, len(places), job.rows_read, bounded, keeps_rows, error)
 
     @property
     def figures(self) -> str:

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.adapt.contract import AdaptSettings
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.driver.binding import Placing
 from penstock.deploy.driver.folders import require_apart
@@ -32,6 +33,7 @@ from penstock.model.topology import TASKS_MAX
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX
 from penstock.optimise.door import require_settings
 from penstock.optimise.fuse.contract import FuseOptions, find_method
+from penstock.optimise.place import find_scheduler
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.worker_share import RunSettings
 from penstock.run.operators.summed import SummedFile
@@ -47,6 +49,7 @@ CHECKPOINT_INTERVAL_S_MIN, CHECKPOINT_INTERVAL_S_MAX = 0.02, 86_400.0
 CHECKPOINT_INTERVAL_S = 10.0  # where none is given
 SILENCE_S_MIN, SILENCE_S_MAX = 2.0, 86_400.0
 SCHEDULER = "best"  # where none is named
+FIRST_SCHEDULER = "even"  # of a job that adapts, as in the papers: round robin until something is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,7 @@ class JobOptions:
     data_ports: int | str | None = None
     tls: str | PathLike[str] | None = None
     silence_s: float = 10.0
+    adapt: str | AdaptSettings | None = None
 
     def require_sound(self) -> None:
         """Refuse values that an option cannot have: unknown names, and numbers that make workers wait for ever."""
@@ -100,6 +104,7 @@ class JobOptions:
         require_kind(self.prometheus_host, str, "prometheus_host", "a host name or an address")
         require_kind(self.frames, Mapping | None, "frames", "a dict of DataFrames by the names of their sources")
         self._require_sound_checkpoint()
+        self._require_sound_adaptation()
         self._require_sound_network()
         if self.workers is not None:
             require_count(self.workers, 1, WORKERS_MAX, "workers")
@@ -134,6 +139,29 @@ class JobOptions:
                 "no epochs are kept; give checkpoint=FOLDER (--checkpoint DIR) as well"
             )
             raise InvalidInput(msg)
+
+    def _require_sound_adaptation(self) -> None:
+        wanted = "the name of a scheduler, or a penstock.AdaptSettings"
+        require_kind(self.adapt, str | AdaptSettings | None, "adapt", wanted)
+        if (settings := self.adaptation) is None:
+            return
+        find_scheduler(settings.scheduler).require_known(settings.scheduler_settings)
+        if self.checkpoint is None:
+            msg = "adapt is given and checkpoint is not: tasks move at epochs; give checkpoint=FOLDER, --checkpoint DIR"
+            raise InvalidInput(msg)
+
+    @property
+    def adaptation(self) -> AdaptSettings | None:
+        """How the job moves by itself; None: it does not. A scheduler's name alone searches as the job does."""
+        if not isinstance(self.adapt, str):
+            return self.adapt
+        named = AdaptSettings(scheduler=self.adapt, seed=self.seed)
+        theta, per_worker = self.theta, self.tasks_per_worker
+        return replace(
+            named,
+            theta=named.theta if theta is None else theta,
+            tasks_per_worker=named.tasks_per_worker if per_worker is None else per_worker,
+        )
 
     def _require_sound_network(self) -> None:
         require_kind(self.tls, str | PathLike | None, "tls", "the path of a folder with cert.pem, key.pem and ca.pem")
@@ -234,7 +262,7 @@ class JobOptions:
     def placing(self, tasks_per_worker: int) -> Placing:
         """How tasks are to be placed; InvalidInput for an unknown kind of node."""
         placing = Placing(
-            scheduler=self.scheduler or SCHEDULER,
+            scheduler=self.scheduler or (SCHEDULER if self.adapt is None else FIRST_SCHEDULER),
             plan=self.plan,
             profile=self.profile,
             node=self.node,
@@ -289,6 +317,7 @@ class JobOrder:
     spooled: Mapping[str, tuple[SummedFile, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
     network: Network = field(default_factory=Network)
     silence_s: float = 10.0  # for how long a worker's process may say nothing
+    adapt: AdaptSettings | None = None  # how the job moves by itself
 
     def input(self) -> DataFrame | None:
         """What Spark hands to the workers, if anything."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from penstock.deploy.driver.spark_words import brief, reason
 from penstock.deploy.line.messages import Fault, Hello
-from penstock.errors import InvalidInput, JobCancelled, JobFailed, PenstockError
+from penstock.errors import CheckpointDamaged, InvalidInput, JobCancelled, JobFailed, PenstockError
 from penstock.model.task_id import operator_of
 from penstock.run.engine.worker import Deployment
-from penstock.run.operators.summed import InputDamaged
+from penstock.run.operators.summed import ADVICE
 
 TASKS_SHOWN_MAX = 6
 # What Spark says when a Python worker's process, or its executor, has ended under it.
@@ -107,15 +107,16 @@ def _failed_in_spark(reports: Reports, said: str) -> PenstockError:
 
 def _failed(reports: Reports, fault: Fault) -> PenstockError:
     if fault.damaged is not None:
-        return InputDamaged(*fault.damaged)
+        return CheckpointDamaged(*fault.damaged, ADVICE)
     operator = operator_of(fault.task) or None
-    where = "" if operator else f"worker {fault.worker} (node {fault.node!r}) failed: "
+    node = fault.node or _node_of(reports, fault.worker)  # a thread of a worker's does not know where it is
+    where = "" if operator else f"worker {fault.worker} (node {node!r}) failed: "
     failed = JobFailed(
         f"topology {reports.topology!r}: {where}{fault.message}",
         operator=operator,
         task=fault.task or None,
         worker=fault.worker,
-        node=fault.node or None,
+        node=node or None,
         user_traceback=fault.trace,
     )
     if fault.kind == "task" and fault.trace:
@@ -129,16 +130,24 @@ def _died(reports: Reports, died: Sequence[int]) -> JobFailed:
     worker = (blamed or list(died))[0]
     hello = reports.hellos[worker]
     deployment = reports.deployment
-    node = deployment.workers[worker].node if deployment else hello.address
+    node = _node_of(reports, worker)
     tasks = [task for task, runs_on in deployment.worker_of.items() if runs_on == worker] if deployment else []
     shown = ", ".join(tasks[:TASKS_SHOWN_MAX]) + (" ..." if len(tasks) > TASKS_SHOWN_MAX else "")
     said = "" if reports.spark_error is None else f". Spark says: {reason(reports.spark_error)}"
     return JobFailed(
         f"topology {reports.topology!r}: worker {worker} (pid {hello.pid}, node {node!r}) died without a word, with "
-        f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code{said}",
+        f"tasks {shown or 'not yet given'}; it was killed, ran out of memory or crashed in native code, or its "
+        f"connection to the driver was cut{said}",
         worker=worker,
         node=node,
     )
+
+
+def _node_of(reports: Reports, worker: int) -> str:
+    """Where a worker was: its node's name once there is a plan, else the executor's address."""
+    places = () if reports.deployment is None else reports.deployment.workers
+    address = reports.hellos[worker].address if worker in reports.hellos else ""
+    return next((place.node for place in places if place.index == worker), address)
 
 
 def _never_came(reports: Reports, missing: Sequence[int]) -> JobFailed:

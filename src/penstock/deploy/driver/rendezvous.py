@@ -22,9 +22,12 @@ import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
 from penstock.deploy.attempt.silence import Beat, beat_seconds
+from penstock.deploy.attempt.twice import came_back, one_too_many
 from penstock.deploy.line.door import Door
 from penstock.deploy.line.messages import (
     BATCH_BYTES_MAX,
+    KEPT_BYTES_MAX,
+    OVER,
     REPORT_BYTES_MAX,
     Fault,
     Hello,
@@ -43,6 +46,7 @@ from penstock.deploy.line.sealed import (
     WORDS,
     Claim,
     Line,
+    LineBroken,
     LineEnded,
     derive,
     is_proved,
@@ -59,8 +63,9 @@ POLL_SECONDS = 5.0  # a long poll for orders is answered at least this often; th
 FAULTS_MAX = 1000
 COMMANDS_MAX = 10_000  # every worker is told each of them; scaling in a loop alone gives this number
 SHUTDOWN_SECONDS = 5.0
+OVER_SECONDS = 10.0  # how long workers may take to stand still: a function may be at a long batch
 STEP_SECONDS = 0.5  # how late an interrupt can be seen
-LIVE_LANES = ("talk", "poll")  # open for as long as the worker is there; of the others it tells itself
+LIVE_LANES = ("talk", "poll")  # whose end says that the process has gone; at that of another it may say why itself
 MESSAGE_SECONDS = 120.0  # from a message's first byte to its last: a worker may be stopped for a while
 
 TakeBatch = Callable[[int, str, str, pa.RecordBatch], None]  # worker, kind ("results", "metrics"), name, rows
@@ -75,6 +80,7 @@ class Roll:
     statuses: dict[int, str] = field(default_factory=dict)  # worker -> how it ended
     faults: list[Fault] = field(default_factory=list)
     beats: dict[int, Beat] = field(default_factory=dict)  # worker -> its last word that its process is there
+    at_work: set[int] = field(default_factory=set)  # workers that have their connections and their state
     gone: set[int] = field(default_factory=set)  # workers whose line has ended without a goodbye
     given_up: str | None = None  # why the driver itself could not go on
     epoch: int = 0  # the last that has begun; who hears late needs no other
@@ -83,6 +89,7 @@ class Roll:
     _cancelled: bool = False
     _floors: Floors | None = None
     _closed: bool = False
+    _next: tuple[str, bytes] | None = None  # where the next attempt's workers are awaited, and their ticket
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     # -- workers -----------------------------------------------------------------------------------------------------
@@ -100,7 +107,7 @@ class Roll:
                 self.changed.notify_all()
                 return {}
             anew = hello.attempt > earlier.attempt
-            refusal = (_came_back if anew else _one_too_many)(earlier, hello)
+            refusal = (came_back if anew else one_too_many)(earlier, hello)
             if not self.ending and earlier.process != hello.process:
                 self.fault(Fault(hello.worker, "worker", refusal, lost=hello.worker))
             return {"end": True} if anew else {"refused": refusal}
@@ -153,22 +160,40 @@ class Roll:
                 self.faults.append(fault)
             self.cancel()
 
-    def lost(self, hello: Hello) -> None:
-        """A worker's line has ended without a goodbye: it has died, and Spark will say so later."""
+    def lost(self, hello: Hello, lane: str = "talk") -> None:
+        """A worker's line has ended without a goodbye: it has died, and Spark will say so later.
+
+        Or the line has broken alone. No job does without any of its lanes: without `keep` its epochs are never whole,
+        without `pace` sources elsewhere wait, without `data` rows do not come. So the end of each is the worker's.
+        """
         with self.changed:
             if not self.is_here(hello) or hello.worker in self.statuses or self._closed:
                 return
-            self.gone.add(hello.worker)
-            self.changed.notify_all()
+            if lane in LIVE_LANES:
+                self.gone.add(hello.worker)
+                self.changed.notify_all()
             if not self.ending:
-                gone = f"{hello.process} has closed its line to the driver without a goodbye"
+                gone = f"{hello.process} has closed its line to the driver ({lane}) without a goodbye"
                 self.fault(Fault(hello.worker, "peer", gone, lost=hello.worker))
+
+    def misheard(self, hello: Hello, lane: str, error: Exception) -> None:
+        """What a worker said could not be taken, so that its line has to end."""
+        with self.changed:
+            if self.is_here(hello) and not self.ending:
+                said = f"the driver could not take what its line ({lane}) brought: {error}"
+                self.fault(Fault(hello.worker, "worker", said))
 
     def give_up(self, reason: str) -> None:
         """The driver cannot go on, so every worker has to end."""
         with self.changed:
             self.given_up = self.given_up or reason
             self.cancel()
+
+    def begins(self, worker: int) -> None:
+        """A worker has its connections and its state."""
+        with self.changed:
+            self.at_work.add(worker)
+            self.changed.notify_all()
 
     def done(self, worker: int, status: str) -> None:
         """A worker has ended and handed over everything."""
@@ -222,6 +247,38 @@ class Roll:
             self._cancelled = True
             self.changed.notify_all()
 
+    def over_to(self, location: str, ticket: bytes) -> None:
+        """Tell every worker to end at once and to come to the next attempt."""
+        with self.changed:
+            self._next = location, ticket
+            self.command(OVER)
+
+    def stands_still(self, worker: int, timeout: float) -> tuple[str, bytes] | None:
+        """A worker is ready to go over; where to, once all are, or None where nothing comes of it in time."""
+        with self.changed:
+            self.done(worker, OVER)
+            self.changed.wait_for(lambda: self.are_over or self.has_parted or self.ending, timeout)
+            return self._next if self.are_over else None
+
+    def stay(self) -> None:
+        """Nothing comes of going over: a worker that stands still later is told to end."""
+        self._next = None
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether a worker has ended by itself, so that not all can stand still any more."""
+        return any(status != OVER for status in self.statuses.values())
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Workers that have neither ended nor stand still."""
+        return tuple(sorted(self.hellos.keys() - self.statuses.keys()))
+
+    @property
+    def are_over(self) -> bool:
+        """Whether every worker stands still, ready to come to the next attempt."""
+        return len(self.statuses) == len(self.hellos) and {*self.statuses.values()} == {OVER}
+
     def begin_epoch(self, epoch: int) -> None:
         """Tell every worker that an epoch begins."""
         with self.changed:
@@ -255,22 +312,6 @@ class Roll:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
-
-
-def _came_back(earlier: Hello, late: Hello) -> str:
-    return (
-        f"{earlier.process} died at work and Spark started it again as process {late.pid}; what it had handed over "
-        "cannot be taken back, so the job ends"
-    )
-
-
-def _one_too_many(earlier: Hello, late: Hello) -> str:
-    if late.process == earlier.process:
-        return f"worker {late.worker} ({late.process}) said hello twice"
-    return (
-        f"{late.process} says that it is worker {late.worker}, but {earlier.process} has said so before: one of them "
-        "is no worker of this job; look for a stranger on the network, and set spark.authenticate"
-    )
 
 
 class ControlServer:
@@ -325,21 +366,29 @@ class ControlServer:
 
     def _answer_calls(self, claim: Claim, line: Line) -> None:
         """Answer one call after the other until the worker hangs up."""
-        hello = None if claim.lane == "talk" else self.roll.hellos[claim.worker]
+        known: list[Hello] = [] if claim.lane == "talk" else [self.roll.hellos[claim.worker]]
+        try:
+            self._answer_each(claim, line, known)
+        except OSError as error:
+            if known and isinstance(error, LineBroken) and not isinstance(error, LineEnded):
+                self.roll.misheard(known[0], claim.lane, error)
+            elif known:
+                self.roll.lost(known[0], claim.lane)
+            raise
+
+    def _answer_each(self, claim: Claim, line: Line, known: list[Hello]) -> None:
+        """Until the line breaks; `known` is told of the worker that has said hello."""
+        size_max = KEPT_BYTES_MAX if claim.lane == "keep" else REPORT_BYTES_MAX
         while True:
+            _, body = line.receive({WORDS: size_max}, MESSAGE_SECONDS)
+            hello = known[0] if known else None
             try:
-                _, body = line.receive({WORDS: REPORT_BYTES_MAX}, MESSAGE_SECONDS)
-            except OSError:
-                if hello is not None and claim.lane in LIVE_LANES:
-                    self.roll.lost(hello)
-                raise
-            try:
-                call = decode(body, REPORT_BYTES_MAX)
+                call = decode(body, size_max)
                 kind = str(call.pop("call"))
                 if kind == "hello" and hello is None:
                     arrived = Hello.told({**call, "worker": claim.worker})
                     answer = self._admit(arrived, line)
-                    hello = arrived if "key" in answer else None
+                    known += [arrived] if "key" in answer else []
                 elif kind == "orders" and hello is not None:
                     answer = self._orders(hello)
                 else:
@@ -358,7 +407,7 @@ class ControlServer:
             raise ValueError(msg)
         match kind:
             case "commands":
-                beat = Beat(float(call.get("busy_s", 0.0)))
+                beat = Beat(float(call.get("busy_s", 0.0)), float(call.get("still_s", 0.0)))
                 seen, epoch = int(call["seen"]), int(call["epoch"])
                 return self.roll.commands(hello.worker, seen, epoch, beat_seconds(self._workers_max), beat)
             case "pace":
@@ -367,12 +416,24 @@ class ControlServer:
                 self.roll.fault(Fault(**{**call, "worker": hello.worker}))
             case "kept" if self._kept is not None:
                 self._kept(hello.worker, decode_report(call))
+            case "at work":
+                self.roll.begins(hello.worker)
             case "done":
                 self.roll.done(hello.worker, str(call["status"]))
+            case "over":
+                return self._sent_over(hello)
             case _:
                 msg = f"there is no call {kind!r}"
                 raise ValueError(msg)
         return {}
+
+    def _sent_over(self, hello: Hello) -> dict[str, object]:
+        """Where a worker that stands still is to go; empty where it is to end."""
+        if (place := self.roll.stands_still(hello.worker, OVER_SECONDS)) is None:
+            return {}
+        location, ticket = place
+        pad = derive(self._worker_key(hello), "next ticket")
+        return {"next": location, "ticket": veiled(ticket, pad).hex()}
 
     def _orders(self, hello: Hello) -> dict[str, object]:
         orders = self.roll.orders(hello, POLL_SECONDS)
@@ -388,9 +449,10 @@ class ControlServer:
             try:
                 kind, body = line.receive(limits, MESSAGE_SECONDS)
             except LineEnded:
-                return  # Spark or a peer will say what became of the worker
-            except OSError as error:
-                self.roll.fault(Fault(worker, "worker", f"the driver could not take its rows: {error}"))
+                self.roll.lost(self.roll.hellos[worker], "data")
+                return
+            except OSError as error:  # as when a worker dies within a message
+                self.roll.fault(Fault(worker, "worker", f"the driver could not take its rows: {error}", lost=worker))
                 return
             if kind == END:
                 line.send(END)

@@ -109,6 +109,10 @@ class Action:
         thread.daemon = True
         thread.start()
 
+    def tell(self, on_change: Callable[[], None]) -> None:
+        """Whom to tell from now on: the workers of an attempt have gone over to the next."""
+        self._on_change = on_change
+
     @property
     def reads(self) -> bool:
         """Whether Spark hands rows of a DataFrame in."""

@@ -6,21 +6,24 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.deploy.attempt.publications import checkpoint_notes
-from penstock.deploy.attempt.spool import spooled
+from penstock.deploy.attempt.spool import require_spoolable, spooled
 from penstock.deploy.driver.binding import Placing, tasks_per_worker, workers_needed
 from penstock.deploy.driver.facts import bind_address, driver_host, gather_facts, is_authenticated, require_classic
-from penstock.deploy.driver.folders import prepare_folders
-from penstock.deploy.driver.job import Job, workers_at_work
+from penstock.deploy.driver.folders import clear, overwritten
+from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions, JobOrder
 from penstock.deploy.driver.preflight import decide_workers
 from penstock.deploy.line.messages import TICKET_PROPERTY
+from penstock.deploy.metrics.metric_log import make_folders
 from penstock.deploy.session.closed import OPEN_NOTE, open_notes, setting_notes
 from penstock.deploy.session.interpreter import require_interpreter
+from penstock.deploy.session.live_jobs import workers_at_work
 from penstock.deploy.session.py4j_log import leave_out, leave_out_lost_accumulators
 from penstock.errors import InvalidInput
 from penstock.flow.io import require_batch
@@ -126,13 +129,8 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     notes += setting_notes(bind_address(context), context.getConf().get("spark.redaction.regex"), TICKET_PROPERTY)
     notes += () if isinstance(topology, Dataflow) else topology.notes
     require_interpreter(spark.sparkContext)
-    epochs = _epochs(dataflow, options)
-    if epochs is None or epochs.is_new:  # a job that goes on finds its own files
-        sinks = [(name, sink) for name, (sink, _) in dataflow.sinks().items()]
-        prepare_folders(sinks, partial(files_read, dataflow, frames))
-    if epochs is not None:
-        epochs.open()
-        notes += checkpoint_notes(dataflow)
+    epochs = _opened(dataflow, frames, options)
+    notes += () if epochs is None else checkpoint_notes(dataflow)
     leave_out()
     leave_out_lost_accumulators(context)
     job = Job(spark, _order(spark, dataflow, frames, count, placing, notes, options, epochs))
@@ -140,9 +138,26 @@ def start_topology(topology: Buildable | Dataflow, spark: SparkSession, options:
     return job
 
 
-def _epochs(dataflow: Dataflow, options: JobOptions) -> DriverEpochs | None:
-    order = options.checkpoint_order
-    return None if order is None else DriverEpochs(order, dataflow)
+def _opened(dataflow: Dataflow, frames: Frames, options: JobOptions) -> DriverEpochs | None:
+    """The job's epochs, if it has a folder for them: taken over when nothing that is known by now refuses the job.
+
+    What sinks overwrite goes then as well.
+    """
+    order, replaced = options.checkpoint_order, list[Path]()
+    epochs = None if order is None else DriverEpochs(order, dataflow)
+    if epochs is None or epochs.is_new:  # a job that goes on finds its own files
+        sinks = [(name, sink) for name, (sink, _) in dataflow.sinks().items()]
+        replaced = overwritten(sinks, partial(files_read, dataflow, frames))
+    if options.metrics_folder is not None:
+        make_folders(options.metrics_folder)
+    if epochs is None:
+        clear(replaced)
+        return None
+    epochs.look()
+    if not epochs.is_over:
+        require_spoolable(frames, epochs.store)
+    epochs.open(partial(clear, replaced))
+    return epochs
 
 
 def _order(
@@ -160,7 +175,7 @@ def _order(
     sources = [(operator.name, operator.source.files) for operator in dataflow.operators]
     written: Mapping[str, tuple[SummedFile, ...]] = {}
     if epochs is not None:  # rows that Spark hands in cannot come again
-        written = {} if epochs.is_over else spooled(dataflow, frames, epochs.store.inputs(), workers)
+        written = {} if epochs.is_over else spooled(dataflow, frames, epochs.store, epochs.attempt, workers)
         frames = {}
     return JobOrder(
         dataflow,
@@ -179,6 +194,7 @@ def _order(
         spooled=written,
         network=options.network,
         silence_s=options.silence_s,
+        adapt=options.adaptation,
     )
 
 

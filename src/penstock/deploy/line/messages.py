@@ -15,18 +15,22 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Part, Report
+from penstock.checkpoint.manifests import MANIFEST_BYTES_MAX
+from penstock.errors import InvalidInput
 from penstock.run.contract import Staged
 from penstock.run.engine.worker import Checkpoint, Deployment
 from penstock.run.engine.worker_share import RunSettings
 from penstock.run.transport.links import WorkerPlace
 
 TEXT_BYTES_MAX = 64 << 20  # of one JSON message; a deployment of a million tasks is the largest
-REPORT_BYTES_MAX = 1 << 20  # of one JSON message from a worker
+REPORT_BYTES_MAX = 1 << 20  # of one JSON message from a worker, apart from
+KEPT_BYTES_MAX = MANIFEST_BYTES_MAX  # the word that its part of an epoch is kept: a longer one fits no manifest
 BATCH_BYTES_MAX = 256 << 20  # of one message with rows from a worker
 # Spark hands a job's ticket to its tasks in the tasks' descriptions, which go from the driver to an executor. A closure
 # would not do: it lies in a block that every process that can talk to Spark may fetch. In event logs Spark blacks out
 # properties with "secret" in their names, those that its configuration has as well (`Action`).
 TICKET_PROPERTY = "penstock.secret"
+OVER = "over"  # the command to go over to the next attempt, and the status of a worker that does
 ROWS_NAME_BYTES_MAX = 4096
 CORES_MAX = 65_536.0
 WORK_MS_MAX = 60_000.0
@@ -99,7 +103,7 @@ class Fault:
     trace: str = ""
     lost: int | None = None  # the worker that vanished, where the kind is peer
     damaged: tuple[str, str] | None = None  # a file of a source that is not as it was written, and what is wrong
-    refused: str = ""  # why a task cannot go on from what was kept, in any attempt
+    refused: str = ""  # why a task cannot go on from what was kept, or its state not be kept, in any attempt
 
 
 def encode(value: Mapping[str, object]) -> bytes:
@@ -141,9 +145,18 @@ def decode_deployment(value: Mapping[str, Any]) -> Deployment:
     )
 
 
-def encode_report(report: Report) -> dict[str, object]:
-    """A worker's word that its part of an epoch is kept, as plain values."""
-    return asdict(report)
+def encode_report(report: Report) -> bytes:
+    """A worker's word that its part of an epoch is kept, as a whole call; InvalidInput where the driver refuses it."""
+    data = encode({**asdict(report), "call": "kept"})
+    if len(data) > KEPT_BYTES_MAX:
+        part, epoch = report.part, "its end" if report.epoch is None else f"epoch {report.epoch}"
+        msg = (
+            f"the names of {len(part.tasks):,} tasks and {len(part.staged):,} files of sinks, which worker "
+            f"{part.worker} reports of {epoch}, have {len(data):,} bytes; the limit is {KEPT_BYTES_MAX:,}; use "
+            "more workers, shorten names, or let sinks write fewer files"
+        )
+        raise InvalidInput(msg)
+    return data
 
 
 def decode_report(value: Mapping[str, Any]) -> Report:

@@ -43,7 +43,7 @@ class MetricLog:
         self._sums = Sums()
         self._recent = Recent()
         if self._folder is not None:
-            _make_folders(self._folder)
+            make_folders(self._folder)
 
     def take(self, worker: int, name: str, batch: pa.RecordBatch) -> None:
         """Take rows from a worker; KeyError or ValueError where the log has no table of that name or schema."""
@@ -90,12 +90,13 @@ class MetricLog:
         with self._lock:
             return {task: dict(counts) for task, counts in self._sums.tasks.items()}
 
-    def latency_us(self, fraction: float) -> int:
-        """End-to-end latency of rows, as a percentile since the start; 0 before the first ones arrive."""
+    def latency_us(self, fraction: float, window: Window | None = None) -> int:
+        """End-to-end latency of rows, a percentile since the start or of a window; 0 before the first ones arrive."""
         with self._lock:
-            together: Counter[int] = Counter()
-            for histogram in self._sums.latency.values():
-                together.update(histogram)
+            if window is not None:
+                together = self._recent.latency(window)
+            else:
+                together = sum(self._sums.latency.values(), Counter[int]())
         return percentile(list(together.items()), fraction)
 
     def close(self) -> None:
@@ -141,7 +142,7 @@ class MetricLog:
         self._files += 1
 
 
-def _make_folders(folder: Path) -> None:
+def make_folders(folder: Path) -> None:
     """Make a folder for each table; InvalidInput, before a job begins, where files cannot be written there."""
     try:
         for name in TABLES:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.deploy.driver.spark_words import reason
 from penstock.deploy.metrics.logged_jobs import LoggedJob, choose_job, damaged, logged_jobs, require_whole, table_files
 from penstock.deploy.metrics.metric_log import require_log_folder
+from penstock.deploy.metrics.observed import Observed
 from penstock.deploy.metrics.recent import Window, window_us
 from penstock.deploy.metrics.sums import EDGE_SUMMED, EdgeSums, TaskSums, profile_of, require_ended
 from penstock.errors import InvalidInput
@@ -29,20 +30,25 @@ _TASKS = """
            sum(if({counted}, double(cpu_us) * cpu_us / greatest(interval_us, 1), 0D)) as squares,
            sum(if({counted}, busy_us, 0)) as busy_us, sum(if({counted}, runs, 0)) as runs,
            sum(if({counted}, tuples_in, 0)) as tuples_in, sum(if({counted}, tuples_out, 0)) as tuples_out,
-           min(if({within}, time_us - interval_us, null)) as began_us, max(if({within}, time_us, null)) as ended_us,
-           max(time_us) as last_us, max_by(interval_us, time_us) as last_interval_us, sum(tuples_in) > 0 as fed,
-           min(least(cpu_us, interval_us, tuples_in, tuples_out, runs)) as least
+           sum(if({within}, interval_us, 0)) as covered_us, min(time_us - interval_us) as first_us,
+           min(if({within}, time_us - interval_us, null)) as began_us, max(time_us) as last_us,
+           max_by(interval_us, time_us) as last_interval_us, max_by(coalesce(ended, false), time_us) as ended,
+           sum(tuples_in) > 0 as fed, min(least(cpu_us, interval_us, tuples_in, tuples_out, runs)) as least
     from tasks group by task
 """
 _EDGES = """
     select source, target, sum(tuples) as tuples, sum(bytes) as bytes, sum(batches) as batches,
            sum(send_us) as send_us, sum(receive_us) as receive_us, sum(transport_us) as transport_us,
-           sum(queue_us) as queue_us, sum(if(tuples > 0, interval_us, 0)) as moved_us, max(distance) as distance,
+           sum(queue_us) as queue_us, sum(if(tuples > 0, interval_us, 0)) as moved_us,
+           sum(if(tuples > 0, send_us, 0)) as moved_send_us, sum(if({came}, interval_us, 0)) as came_us,
+           sum(if({came}, receive_us, 0)) as came_receive_us, max(distance) as distance,
            min(least(bytes, tuples)) as least
     from edges where {within} group by source, target
 """
 _NEWEST = "select greatest((select max(time_us) from tasks), (select max(time_us) from edges)) as newest_us"
 _MOVED = "tuples_in > 0 or tuples_out > 0"
+_CAME = "transport_us > 0 or queue_us > 0 or (tuples > 0 and distance = 'call')"  # as `EdgeSums.add` has it
+_MOVING = ("moved_us", "moved_send_us", "came_us", "came_receive_us")
 _SPARK_TYPES = {pa.int64(): "bigint", pa.int32(): "int", pa.string(): "string", pa.bool_(): "boolean"}
 
 
@@ -103,16 +109,22 @@ def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *,
             within = f"time_us > {newest_us - length_us}"
         counted = f"{within} and ({_MOVED})" if busy else within
         tasks = spark.sql(_TASKS.format(within=within, counted=counted)).collect()
-        edges = spark.sql(_EDGES.format(within=within)).collect()
+        edges = spark.sql(_EDGES.format(within=within, came=_CAME)).collect()
     except (PySparkException, Py4JError) as error:
         raise damaged(folder, ValueError(reason(str(error)))) from None
     for row in (*tasks, *edges):
         if row.least is None or row.least < 0:
             whose = f"task {row.task!r}" if "task" in row else f"{row.source!r} -> {row.target!r}"
             raise damaged(folder, ValueError(f"{whose} has measured {row.least}, and figures begin at 0"))
-    for row in tasks:
-        if length_us is not None and row.ended_us is None:
-            require_ended(row.task, newest_us - row.last_us, row.last_interval_us, length_us)
+    observed = {
+        row.task: Observed(
+            row.covered_us, row.began_us, row.began_us == row.first_us, row.last_us, row.last_interval_us, row.ended
+        )
+        for row in tasks
+    }
+    for task, seen in observed.items():
+        if length_us is not None and seen.began_us is None:
+            require_ended(task, seen, newest_us, length_us)
     loads = {
         row.task: TaskSums(
             row.counted_us, row.cpu_us, row.squares, row.busy_us or 0, row.runs, row.tuples_in, row.tuples_out, row.fed
@@ -121,11 +133,8 @@ def _measured(spark: SparkSession, folder: str | Path, length_us: int | None, *,
     }
     pairs = {
         (row.source, row.target): EdgeSums(
-            **{column: row[column] or 0 for column in (*EDGE_SUMMED, "moved_us")}, distance=row.distance or ""
+            **{column: row[column] or 0 for column in (*EDGE_SUMMED, *_MOVING)}, distance=row.distance or ""
         )
         for row in edges
     }
-    there = [row for row in tasks if row.ended_us is not None]
-    began_us = min((row.began_us for row in there), default=newest_us)
-    ended_us = max((row.ended_us for row in there), default=newest_us)
-    return profile_of(loads, pairs, max(1, ended_us - began_us) / 1e6, busy=busy)
+    return profile_of(loads, pairs, observed, busy=busy)

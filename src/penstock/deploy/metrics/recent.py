@@ -6,7 +6,7 @@ longer than what is kept is refused: the folder of `metrics=` has it all.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from datetime import timedelta
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from penstock.run.operators.times import Duration, parse_duration_us
 
 KEPT_SECONDS = 600.0
 KEPT_ROWS_MAX = 1_000_000
-KEPT = ("tasks", "edges")
+KEPT = ("tasks", "edges", "latency")
 
 Window = Duration | float
 
@@ -37,7 +37,7 @@ def window_us(window: Window, what: str = "window") -> int:
 
 
 class Recent:
-    """Batches of the tables that profiles are made of, the oldest first."""
+    """Batches of the tables that profiles are made of, and of latency, the oldest first."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, int, pa.RecordBatch]] = deque()  # table, when its interval ended
@@ -64,7 +64,26 @@ class Recent:
         A task that had ended by then is among them with nothing: left out, it would have the load that is declared.
         """
         length_us = window_us(window)
-        from_us = self._newest_us - length_us
+        from_us = self._from_us(window)
+        found = sums_of((name, batch) for name, time_us, batch in self._kept if time_us > from_us)
+        for task, ever in since_start.observed.items():
+            if task not in found.observed:
+                require_ended(task, ever, self._newest_us, length_us)
+                found.loads[task], found.busy_loads[task] = TaskSums(), TaskSums()
+                found.observed[task] = ever.before_window()
+            found.observed[task].is_first = found.observed[task].began_us == ever.began_us
+            found.loads[task].fed = since_start.tasks[task]["tuples_in"] > 0
+        return found
+
+    def latency(self, window: Window) -> Counter[int]:
+        """Rows by their latency, of the same intervals; InvalidInput where some are gone."""
+        from_us = self._from_us(window)
+        sums = sums_of((name, batch) for name, time_us, batch in self._kept if name == "latency" and time_us > from_us)
+        return sum(sums.latency.values(), Counter())
+
+    def _from_us(self, window: Window) -> int:
+        """When a window begins."""
+        from_us = self._newest_us - window_us(window)
         if self._dropped_us is not None and self._dropped_us > from_us:
             kept_s = (self._newest_us - self._dropped_us) / 1e6
             msg = (
@@ -72,12 +91,4 @@ class Recent:
                 "folder and make the profile of that (ps.build_profile, penstock profile --last)"
             )
             raise InvalidInput(msg)
-        found = sums_of((name, batch) for name, time_us, batch in self._kept if time_us > from_us)
-        for task, counts in since_start.tasks.items():
-            if task not in found.loads:
-                newest = since_start.newest[task]
-                quiet_us = self._newest_us - int(newest["time_us"])
-                require_ended(task, quiet_us, int(newest["interval_us"]), length_us)
-                found.loads[task], found.busy_loads[task] = TaskSums(), TaskSums()
-            found.loads[task].fed = counts["tuples_in"] > 0
-        return found
+        return from_us

@@ -73,6 +73,5 @@ def foretold_bytes(plan: Plan | None, rows_per_second: float) -> float | None:
     A plan's cost is a rate at the throughput of the run that its profile was taken in. A job that has read all of its
     input twice as fast has sent as many bytes in half the time.
     """
-    if plan is None or not plan.rows_per_second:
-        return None
-    return round(plan.cost * rows_per_second / plan.rows_per_second, 1)
+    forecast = None if plan is None else plan.forecast
+    return None if forecast is None else round(forecast.cost * rows_per_second / forecast.rows_per_second, 1)

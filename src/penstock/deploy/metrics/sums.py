@@ -3,8 +3,9 @@
 `Sums` adds up rows as they come, in the driver; `profile_builder` has Spark add up a folder's. Both hand the same sums
 to `profile_of`, so they cannot differ in what a figure means (`test_both_builders_make_the_same_profile`).
 
-Figures are over all the time that the rows cover. With `busy`, those of a task are over the intervals in which it was
-given rows or emitted any, and those of a pair over the intervals in which the one sent the other rows: what a source
+Figures are over the time for which a task was observed (`observed.py`); those of a pair over that of the task at the
+end which they are about. With `busy`, those of a task are over the intervals in which it was given rows or emitted any,
+and those of a pair over the intervals in which the one sent the other rows, or rows came to the other: what a source
 that comes in bursts needs while it bursts. Figures of several tasks then belong to different times.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast, get_args
 
 import pyarrow as pa
 
+from penstock.deploy.metrics.observed import Observed, observed_us
 from penstock.errors import InvalidInput
 from penstock.model.costs import Distance
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
@@ -26,14 +28,14 @@ SUMMED = ADDED["tasks"]
 EDGE_SUMMED = tuple(column for column in ADDED["edges"] if column != "interval_us")
 LINK_SUMMED = ("frames", "bytes", "blocked_us")
 WORKER_SUMMED = ("cpu_us", "loop_us", "waiting_us")
-NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle", "time_us", "interval_us")
+NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle")
 
 
 @dataclass(slots=True)
 class TaskSums:
     """One task's part of a profile."""
 
-    interval_us: float = 0
+    interval_us: float = 0  # of the intervals that are in the sums
     cpu_us: float = 0
     squares: float = 0  # of cpu_us, each over its interval_us: what the spread is made of
     busy_us: float = 0
@@ -53,9 +55,12 @@ class TaskSums:
         self.tuples_out += row["tuples_out"]
         self.fed = self.fed or row["tuples_in"] > 0
 
-    def profile(self) -> TaskProfile:
-        """Its figures; the spread weighs intervals by their length, so a short last one counts little."""
-        time_us = max(1.0, self.interval_us)
+    def profile(self, over_us: float) -> TaskProfile:
+        """Its figures over so much time, in the rest of which it needed nothing.
+
+        The spread weighs intervals by their length, so a short last one counts little.
+        """
+        time_us = max(1.0, over_us)
         load = self.cpu_us / time_us
         spread = max(0.0, self.squares / time_us - load * load) ** 0.5
         return TaskProfile(load, spread=spread, execute_us=self.busy_us / self.runs if self.runs else None)
@@ -74,16 +79,33 @@ class EdgeSums:
     queue_us: int = 0
     moved_us: int = 0  # length of the intervals in which the one sent the other rows
     distance: str = ""  # where it is known
+    moved_send_us: int = 0  # of `send_us`, what those intervals had
+    came_us: int = 0  # length of the intervals in which rows came to the other
+    came_receive_us: int = 0  # of `receive_us`, what those intervals had
 
     def add(self, row: Mapping[str, int]) -> None:
         """One interval, of either end."""
         for column in EDGE_SUMMED:
             setattr(self, column, getattr(self, column) + (row[column] or 0))
-        self.moved_us += row["interval_us"] if row["tuples"] else 0
+        if row["tuples"]:
+            self.moved_us += row["interval_us"]
+            self.moved_send_us += row["send_us"] or 0
+        # The receiving end counts no rows, but how long they were on their way. A call has both ends in one row.
+        if row["transport_us"] or row["queue_us"] or (row["tuples"] and cast("str", row["distance"]) == "call"):
+            self.came_us += row["interval_us"]
+            self.came_receive_us += row["receive_us"] or 0
         self.distance = cast("str", row["distance"]) or self.distance
 
-    def profile(self, source: str, target: str, seconds: float) -> EdgeProfile:
-        """Its figures, as rates over so many seconds."""
+    def busy_profile(self, source: str, target: str) -> EdgeProfile:
+        """Its figures over the time in which rows moved: of each end, those of its own intervals."""
+        ours = replace(self, send_us=self.moved_send_us, receive_us=self.came_receive_us)
+        if not self.came_us:  # clocks of two nodes that differ hide it
+            ours.receive_us, ours.came_us = self.receive_us, self.moved_us
+        return ours.profile(source, target, ours.moved_us, ours.came_us)
+
+    def profile(self, source: str, target: str, sent_us: float, received_us: float) -> EdgeProfile:
+        """Its figures, as rates over the time for which its sending end was observed, and its receiving end."""
+        seconds = max(1.0, sent_us) / 1e6
         known = self.distance in get_args(Distance)
         return EdgeProfile(
             source,
@@ -93,26 +115,36 @@ class EdgeSums:
             self.batches / seconds if known else None,
             cast("Distance", self.distance) if known else None,
             self.send_us / 1e6 / seconds if known else None,
-            self.receive_us / 1e6 / seconds if known else None,
+            self.receive_us / max(1.0, received_us) if known else None,
             (self.transport_us + self.queue_us) / self.batches if self.batches else None,
         )
 
 
 def profile_of(
-    tasks: Mapping[str, TaskSums], edges: Mapping[tuple[str, str], EdgeSums], seconds: float, *, busy: bool = False
+    tasks: Mapping[str, TaskSums],
+    edges: Mapping[tuple[str, str], EdgeSums],
+    observed: Mapping[str, Observed],
+    *,
+    busy: bool = False,
 ) -> Profile:
-    """The profile of these sums, which cover so many seconds; `busy`: of the time in which rows moved."""
+    """The profile of these sums, of tasks that were observed so; `busy`: of the time in which rows moved."""
     # A pair that sent nothing but marks has no traffic.
     moved = {pair: sums for pair, sums in sorted(edges.items()) if sums.tuples}
-    times = {pair: sums.moved_us / 1e6 if busy else seconds for pair, sums in moved.items()}
+    if busy:
+        return Profile(
+            {task: sums.profile(sums.interval_us) for task, sums in sorted(tasks.items())},
+            tuple(sums.busy_profile(*pair) for pair, sums in moved.items()),
+        )
+    times_us = observed_us(observed)
+    all_us = max([1, *times_us.values()])
     targets = {target for _, target in edges}
     # Of sources: nothing goes into them, in this window or before it.
-    rows = sum(sums.tuples_out for task, sums in tasks.items() if not sums.fed and task not in targets)
+    sources = {task: sums for task, sums in tasks.items() if not sums.fed and task not in targets}
     return Profile(
-        {task: sums.profile() for task, sums in sorted(tasks.items())},
-        tuple(sums.profile(*pair, max(1e-6, times[pair])) for pair, sums in moved.items()),
-        seconds=None if busy else seconds,
-        rows=None if busy else float(rows),
+        {task: sums.profile(times_us[task]) for task, sums in sorted(tasks.items())},
+        tuple(sums.profile(*pair, *(times_us.get(task, all_us) for task in pair)) for pair, sums in moved.items()),
+        seconds=all_us / 1e6,
+        rows=float(sum(sums.tuples_out * (all_us / max(1, times_us[task])) for task, sums in sources.items())),
     )
 
 
@@ -132,6 +164,7 @@ class Sums:
     watermarks_us: dict[str, int] = field(default_factory=dict)  # task -> event time, where it has any
     loads: dict[str, TaskSums] = field(default_factory=dict)
     busy_loads: dict[str, TaskSums] = field(default_factory=dict)  # over intervals in which the task had rows
+    observed: dict[str, Observed] = field(default_factory=dict)
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Add rows of one table to the sums."""
@@ -150,6 +183,7 @@ class Sums:
         began_us = row["time_us"] - row["interval_us"]
         self.began_us = began_us if self.began_us is None else min(self.began_us, began_us)
         self.ended_us = max(self.ended_us, row["time_us"])
+        self.observed.setdefault(task, Observed()).add(row)
         self.loads.setdefault(task, TaskSums()).add(row)
         busy = self.busy_loads.setdefault(task, TaskSums())
         if row["tuples_in"] or row["tuples_out"]:
@@ -175,7 +209,7 @@ class Sums:
 
     @property
     def seconds(self) -> float:
-        """How much time the rows cover."""
+        """How much time passed from the first interval to the newest."""
         return max(1, self.ended_us - (self.began_us or 0)) / 1e6
 
     @property
@@ -185,18 +219,20 @@ class Sums:
 
     def profile(self, *, busy: bool = False) -> Profile:
         """What the job has measured; `busy`: while rows moved."""
-        return profile_of(self.busy_loads if busy else self.loads, self.edges, self.seconds, busy=busy)
+        return profile_of(self.busy_loads if busy else self.loads, self.edges, self.observed, busy=busy)
 
 
-def require_ended(task: str, quiet_us: int, last_us: int, window_us: int) -> None:
-    """Refuse a window without an interval of a task unless that has ended: then it needs nothing, and its load is 0.
+class NotMeasuredYet(InvalidInput):
+    """It is too early: a job's first interval is not over."""
 
-    It ended `quiet_us` before the newest interval, and its last one took `last_us`: a task at work would have reported.
-    """
-    if quiet_us < 2 * last_us:
+
+def require_ended(task: str, observed: Observed, newest_us: int, window_us: int) -> None:
+    """Refuse a window without an interval of a task unless that has ended: then it needs nothing, and its load is 0."""
+    if not observed.is_over(newest_us):
+        last_s = observed.last_interval_us / 1e6
         msg = (
-            f"window is {window_us / 1e6:g} s, in which task {task!r} ended no interval: they take {last_us / 1e6:g} "
-            f"s; ask for at least {2 * last_us / 1e6:g} s"
+            f"window is {window_us / 1e6:g} s, in which task {task!r} ended no interval: they take {last_s:g} s; ask "
+            f"for at least {2 * last_s:g} s"
         )
         raise InvalidInput(msg)
 
@@ -209,7 +245,7 @@ def require_measured(profile: Profile, tasks: Iterable[str], name: str, interval
             f"job {name!r} has measured nothing {f'of task {missing[0]!r} ' if missing else ''}yet; ask again after "
             f"its metric interval of {interval_s:g} s"
         )
-        raise InvalidInput(msg)
+        raise NotMeasuredYet(msg)
 
 
 def sums_of(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Sums:

@@ -6,7 +6,9 @@ commands and wakes the loop through an eventfd; it asks several times a second, 
 are. Metrics that find the sender's queue full are set aside; where many wait, intervals are joined, so the log is
 coarser but every count arrives (`test_metrics_behind_many_results_are_late_but_not_lost`). Results wait for room, so a
 slow driver slows the job down. When the driver vanishes, the worker cancels itself
-(`test_a_worker_cancels_itself_when_its_driver_is_gone`).
+(`test_a_worker_cancels_itself_when_its_driver_is_gone`). When one line breaks alone, the loop is woken and ends by an
+error: what goes over the others would look like a job that is well
+(`test_a_worker_one_of_whose_lanes_breaks_ends_with_the_reason`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,7 +37,18 @@ from penstock.deploy.line.messages import (
     encode_report,
     encode_rows,
 )
-from penstock.deploy.line.sealed import END, METRICS, RESULTS, WORDS, Line, LineBroken, derive, open_line, veiled
+from penstock.deploy.line.sealed import (
+    END,
+    LANES,
+    METRICS,
+    RESULTS,
+    WORDS,
+    Line,
+    LineBroken,
+    derive,
+    open_line,
+    veiled,
+)
 from penstock.run.engine.meters import joined
 from penstock.run.engine.worker import Cancelled, Deployment
 from penstock.run.transport.protocol import PeerGone
@@ -58,20 +71,29 @@ class DriverGone(PeerGone):
     """The driver does not answer any more."""
 
 
+class Place(NamedTuple):
+    """Where the driver takes calls of one attempt's workers, and what lets one say hello there."""
+
+    location: str
+    ticket: bytes
+
+
 class DriverLine:
     """One worker's connection to its driver; implements `penstock.run.engine.control.Control`."""
 
-    def __init__(self, location: str, ticket: bytes, worker: int, credentials: Credentials | None = None) -> None:
+    def __init__(self, place: Place, worker: int, credentials: Credentials | None = None) -> None:
         self._credentials = credentials
-        self._key, self._worker = ticket, worker  # after hello, the key is this worker's own
-        host, _, port = location.removeprefix(SCHEME).rpartition(":")
+        self._key, self._worker = place.ticket, worker  # after hello, the key is this worker's own
+        host, _, port = place.location.removeprefix(SCHEME).rpartition(":")
         self._address = host.strip("[]"), int(port)
         self._lines: dict[str, Line] = {}
+        self._turns = {lane: threading.Lock() for lane in LANES}  # a call has its answer before the next
         self.data_key = b""  # the key that workers prove to each other; it comes with the deployment
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._event_lock, self._is_closed = threading.Lock(), False
         self._waiting: deque[str] = deque()
         self._rows: queue.Queue[tuple[str, str, pa.RecordBatch] | None] = queue.Queue(QUEUE_BATCHES)
-        self._broken: BaseException | None = None
+        self._broken: DriverGone | None = None  # why the loop cannot go on: a lane of a thread has broken
         self._cancelled = False
         self._aside: deque[tuple[str, str, pa.RecordBatch]] = deque()
         self._floors: Mapping[int, int] = {}
@@ -79,6 +101,8 @@ class DriverLine:
         self._pace_due = threading.Event()
         self._threads: list[threading.Thread] = []
         self.busy_s: Callable[[], float] = lambda: 0.0  # for how long the loop has been in one call
+        self.next: Place | None = None  # where to go over to
+        self.still_s: Callable[[], float] = lambda: 0.0  # for how long what keeps epochs has made no step
 
     # -- before and after the run ------------------------------------------------------------------------------------
 
@@ -117,18 +141,20 @@ class DriverLine:
             while self._threads[1].is_alive():
                 self._check()
                 self._threads[1].join(0.1)
-        if self._broken is not None:
-            msg = f"rows did not reach the driver: {self._broken}"
-            raise DriverGone(msg)
+        self._check()  # its thread also ends where the driver has given up and cancels
 
     def kept(self, report: Report) -> None:
         """Say that this worker's part of an epoch is kept; called by the keeper's thread alone."""
-        self._call("keep", "kept", encode_report(report))
+        self._ask("keep", encode_report(report))
 
-    def unkept(self, message: str) -> None:
-        """Say that a part of an epoch could not be kept; called by the keeper's thread alone."""
-        with contextlib.suppress(OSError):
-            self._call("keep", "fault", asdict(Fault(self._worker, "worker", message)))
+    def unkept(self, message: str, refused: str = "") -> None:
+        """Say that a part of an epoch could not be kept, and wake the loop; called by the keeper's thread alone.
+
+        Not over the lane of `kept`: what could not be told there could not be complained of either. `refused`: why no
+        other attempt could keep it.
+        """
+        self.fault(Fault(self._worker, "worker", message, refused=refused))
+        self._wake()
 
     @property
     def is_cancelled(self) -> bool:
@@ -139,6 +165,10 @@ class DriverLine:
         """Report why this worker gives up; where the driver has gone, do nothing."""
         with contextlib.suppress(OSError):
             self._call("talk", "fault", asdict(fault))
+
+    def at_work(self) -> None:
+        """Say that all connections are there, and the state is restored."""
+        self._call("talk", "at work", {})
 
     def done(self, status: str) -> None:
         """Say goodbye."""
@@ -154,9 +184,34 @@ class DriverLine:
             line.break_off()
         for thread in self._threads:
             thread.join(JOIN_SECONDS)
-        for line in self._lines.values():
-            line.close()
-        os.close(self._event)
+        for lane, line in self._lines.items():
+            with self._turn(lane, JOIN_SECONDS):  # the keeper's thread is none of ours
+                line.close()
+        with self._event_lock:
+            self._is_closed = True
+            os.close(self._event)
+
+    @contextlib.contextmanager
+    def _turn(self, lane: str, seconds: float = -1) -> Iterator[None]:
+        """The lane is this thread's alone, or the time is over."""
+        is_mine = self._turns[lane].acquire(timeout=seconds)
+        try:
+            yield
+        finally:
+            if is_mine:
+                self._turns[lane].release()
+
+    def _wake(self) -> None:
+        """Have the loop look."""
+        with self._event_lock:
+            if not self._is_closed:  # its number may be another file's by then
+                os.eventfd_write(self._event, 1)
+
+    def _breaks(self, what: str, error: Exception) -> None:
+        """A lane that the worker cannot do without has broken: the loop ends by this."""
+        if not self._cancelled:
+            self._broken = self._broken or DriverGone(f"{what}: {error}")
+            self._wake()
 
     def _end_rows(self) -> None:
         """Tell the sender that no more rows come; where its queue is full, drop waiting rows to make room."""
@@ -170,17 +225,29 @@ class DriverLine:
     # -- called by the worker's loop ---------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when a command waits."""
+        """Readable when a command waits, or there is something to be looked at."""
         return self._event
 
     def commands(self) -> list[str]:
-        """Commands that wait."""
+        """Commands that wait; DriverGone where rows or the pace of sources do not reach the driver any more."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
         found = []
         while self._waiting:
             found.append(self._waiting.popleft())
+        if self._broken is not None and "cancel" not in found:
+            raise self._broken
         return found
+
+    def over(self) -> None:
+        """Wait until all workers stand still to go over; `next` is where to then, with what lets this one in there."""
+        self.flush()
+        answer = self._call("talk", "over", {})
+        if "next" not in answer:
+            msg = f"worker {self._worker} was to go over to another attempt, and there is none"
+            raise Cancelled(msg)
+        pad = derive(self._key, "next ticket")
+        self.next = Place(str(answer["next"]), veiled(bytes.fromhex(answer["ticket"]), pad))
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log, or set them aside while the line is congested; never waits."""
@@ -229,8 +296,7 @@ class DriverLine:
             msg = f"worker {self._worker} was cancelled"
             raise Cancelled(msg)
         if self._broken is not None:
-            msg = f"the driver takes no more rows: {self._broken}"
-            raise DriverGone(msg)
+            raise self._broken
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
@@ -239,14 +305,15 @@ class DriverLine:
         while True:
             try:
                 self._expect_acknowledgement()
-                answer = self._call("poll", "commands", {**heard, "busy_s": self.busy_s()})
+                told = {"busy_s": self.busy_s(), "still_s": self.still_s()}
+                answer = self._call("poll", "commands", {**heard, **told})
             except OSError:
                 answer = {**heard, "commands": ["cancel"], "end": True}
             heard = {name: answer[name] for name in heard}
             if answer["commands"]:
                 self._cancelled |= "cancel" in answer["commands"]
                 self._waiting.extend(answer["commands"])
-                os.eventfd_write(self._event, 1)
+                self._wake()
             if answer["end"] or self._cancelled:  # after a cancel nothing else matters, and `close` waits for this
                 return
 
@@ -263,11 +330,8 @@ class DriverLine:
                 said = {str(group): time_us for group, time_us in self._floors.items()}
                 heard = self._call("pace", "pace", {"floors": said})["floors"]
                 self._others = {int(group): time_us for group, time_us in heard.items()}
-        except OSError:
-            if not self._cancelled:  # with this lane alone gone, sources here and elsewhere would wait for ever
-                self._cancelled = True
-                self._waiting.append("cancel")
-                os.eventfd_write(self._event, 1)
+        except OSError as error:  # with this lane alone gone, sources here and elsewhere would wait for ever
+            self._breaks("the pace of sources cannot be compared with other workers", error)
 
     def _send_rows(self) -> None:
         try:
@@ -279,14 +343,18 @@ class DriverLine:
             line.send(END)
             line.receive({END: 0})  # the driver answers when it has taken everything
         except (OSError, ValueError, pa.ArrowException) as error:
-            self._broken = error
+            self._breaks("rows do not reach the driver", error)
 
     def _call(self, lane: str, kind: str, body: Mapping[str, object]) -> dict[str, Any]:
         """Ask the driver; DriverGone when it does not answer, or refuses."""
-        line = self._line(lane)
-        line.connection.settimeout(CALL_SECONDS)
-        line.send(WORDS, encode({**body, "call": kind}))
-        _, data = line.receive({WORDS: TEXT_BYTES_MAX})
+        return self._ask(lane, encode({**body, "call": kind}))
+
+    def _ask(self, lane: str, call: bytes) -> dict[str, Any]:
+        with self._turn(lane):
+            line = self._line(lane)
+            line.connection.settimeout(CALL_SECONDS)
+            line.send(WORDS, call)
+            _, data = line.receive({WORDS: TEXT_BYTES_MAX})
         answer = decode(data)
         if "refused" in answer:
             raise DriverGone(str(answer["refused"]))

@@ -2,20 +2,24 @@
 
 The worker's loop hands over states and goes on. The thread finishes the files of sinks, encodes, compresses, writes and
 syncs; then it reports over the control line, in the order of epochs. What cannot be kept ends the worker: an epoch that
-never completes would hold every later one back. The last part is waited for, because the process ends behind it.
+never completes would hold every later one back. The thread complains to the driver, because the loop may be in a long
+call, and wakes the loop, which looks (`check`). The last part is waited for, because the process ends behind it.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.store import Store
+from penstock.errors import InvalidInput
 from penstock.model.task_id import tasks_of_operator
-from penstock.run.columns.unwritten import in_bytes
+from penstock.run.columns.unwritten import State, in_bytes
+from penstock.run.contract import Staged, Staging
 from penstock.run.engine.epochs import Restored, TaskSnapshot
 from penstock.run.engine.worker import Cancelled, Checkpoint
 
@@ -26,6 +30,11 @@ LOOK_SECONDS = 0.1
 class Unkept(Exception):
     """A part of an epoch could not be written or told."""
 
+    def __init__(self, message: str, refused: str = "") -> None:
+        """`refused`: why no other attempt could keep it, where that is so."""
+        super().__init__(message)
+        self.refused = refused
+
 
 class Keeper:
     """One worker's port to the store; implements `penstock.run.engine.epochs.Epochs`."""
@@ -35,10 +44,13 @@ class Keeper:
         checkpoint: Checkpoint,
         worker: int,
         tell: Callable[[Report], None],
-        complain: Callable[[str], None],
+        complain: Callable[[str, str], None],
         cancelled: Callable[[], bool],
     ) -> None:
-        """`tell` carries a report to the driver, `complain` why there is none; both are called by the thread."""
+        """`tell` carries a report to the driver, `complain` why there is none; both are called by the thread.
+
+        `complain` is given `message` and `refused` of an `Unkept`, and then sees to it that the loop calls `check`.
+        """
         self.first = checkpoint.first
         self._checkpoint, self._worker, self._tell = checkpoint, worker, tell
         self._complain, self._cancelled = complain, cancelled
@@ -48,6 +60,7 @@ class Keeper:
         self._waiting: queue.Queue[tuple[int | None, Sequence[TaskSnapshot]] | None] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
+        self._stepped_s: float | None = None  # the thread's last step; None while it has nothing to do
 
     # -- before the run ------------------------------------------------------------------------------------------------
 
@@ -81,6 +94,15 @@ class Keeper:
         """All tasks have finished: keep their part of every epoch from now on."""
         self._hand((None, snapshots))
         self.finish()
+
+    def still_s(self) -> float:
+        """For how long the thread has made no step, though it has something to keep; another thread asks."""
+        stepped_s = self._stepped_s
+        return 0.0 if stepped_s is None else max(0.0, time.monotonic() - stepped_s)
+
+    def check(self) -> None:
+        """Raise what went wrong with what was handed over."""
+        self._check()
 
     def finish(self) -> None:
         """Wait until everything that was handed over is kept."""
@@ -116,7 +138,7 @@ class Keeper:
 
     def _check(self) -> None:
         if self.error is not None:
-            raise Unkept(self._why(self.error)) from self.error
+            raise self._unkept(self.error) from self.error
         if self._cancelled():
             msg = f"worker {self._worker} was cancelled"
             raise Cancelled(msg)
@@ -126,22 +148,53 @@ class Keeper:
     def _run(self) -> None:
         try:
             while (entry := self._waiting.get()) is not None:
+                self._step()
                 self._keep(*entry)
+                self._stepped_s = None
                 if self._cancelled():
                     return
         except Exception as error:  # whatever it is, the worker must not go on as if its epochs were kept
             self.error = error
-            self._complain(self._why(error))
+            self._stepped_s = None
+            unkept = self._unkept(error)
+            self._complain(str(unkept), unkept.refused)
 
-    def _why(self, error: Exception) -> str:
-        return f"worker {self._worker} could not keep its part of an epoch in {self._store.shown}: {error}"
+    def _step(self) -> None:
+        self._stepped_s = time.monotonic()
+
+    def _unkept(self, error: Exception) -> Unkept:
+        why = f"worker {self._worker} could not keep its part of an epoch in {self._store.shown}: {error}"
+        return Unkept(why, why if isinstance(error, InvalidInput) else "")  # a limit, which is there the next time too
 
     def _keep(self, epoch: int | None, snapshots: Sequence[TaskSnapshot]) -> None:
         attempt = self._checkpoint.attempt
-        whole = [replace(s, staged=tuple(each.finish() for each in s.staged)) for s in snapshots]
+        whole = [replace(s, staged=tuple(self._finished(each) for each in s.staged)) for s in snapshots]
+        whole = [replace(s, state=_Steps(s.state, self._step)) for s in whole]
         part = self._store.write_part(attempt, epoch, self._worker, whole)
+        self._step()
         if not self._cancelled():
             self._tell(Report(attempt, epoch, part))
+
+    def _finished(self, staging: Staging) -> Staged:
+        self._step()
+        return staging.finish()
+
+
+class _Steps(Mapping[str, State]):
+    """The states of a task; one is asked for when the one before has been written, and that is a step."""
+
+    def __init__(self, states: Mapping[str, State], step: Callable[[], None]) -> None:
+        self._given, self._step = states, step
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __getitem__(self, name: str) -> State:
+        self._step()
+        return self._given[name]
 
 
 class _States(Sequence[Mapping[str, bytes]]):

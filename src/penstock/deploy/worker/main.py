@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.checkpoint.store import Store
-from penstock.deploy.line.messages import TICKET_PROPERTY, Fault, Hello
+from penstock.deploy.line.messages import OVER, TICKET_PROPERTY, Fault, Hello
 from penstock.deploy.line.network import Network
 from penstock.deploy.line.power import usable_cores, work_ms
 from penstock.deploy.results.files import ResultFiles, ResultFolder
 from penstock.deploy.session.closed import EVERY_ADDRESS
-from penstock.deploy.worker.control import SCHEME, DriverLine
+from penstock.deploy.worker.carried import Carried
+from penstock.deploy.worker.control import SCHEME, DriverLine, Place
 from penstock.deploy.worker.keeper import Keeper
 from penstock.deploy.worker.node_tags import node_tags
 from penstock.deploy.worker.pulled import InputLost, PulledInput
@@ -40,9 +41,9 @@ from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.build import own_build
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE, Interrupted
-from penstock.run.dataflow import Dataflow, sized
+from penstock.run.dataflow import sized
 from penstock.run.engine.faults import StateRefused
-from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, Worker
+from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, WentOver, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
 from penstock.run.operators.sources.generated import SETTING_INPUTS
 from penstock.run.operators.sources.spooled import SETTING_SPOOLED
@@ -73,7 +74,7 @@ class WorkerCall:
     """Everything that a worker needs to know before it can call the driver; Spark's closure carries it."""
 
     job: str
-    dataflow: Dataflow
+    dataflow: Carried
     workers: int  # in all; a worker's number is that of its Spark task
     location: str
     loopback: bool  # executors live in the driver's process
@@ -107,7 +108,7 @@ def run_worker(call: WorkerCall, pulled: PulledInput | None) -> tuple[int, str]:
     before = _raise_on_signals()
     try:
         ticket = bytes.fromhex(context.getLocalProperty(TICKET_PROPERTY) or "")
-        return me, _serve(call, me, ticket, context.taskAttemptId(), pulled)
+        return me, _serve(call, me, Place(call.location, ticket), context.taskAttemptId(), pulled)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -128,20 +129,34 @@ def _first_attempt() -> TaskContext:
     return context
 
 
-def _serve(call: WorkerCall, me: int, ticket: bytes, attempt: int, pulled: PulledInput | None) -> str:
+def _serve(call: WorkerCall, me: int, place: Place, attempt: int, pulled: PulledInput | None) -> str:
+    """One attempt at the job after the other, as long as each hands its workers over to the next."""
+    power_ms, then = work_ms(), place
+    while True:
+        status, found = _serve_attempt(call, me, then, attempt, power_ms, pulled)
+        if found is None:
+            return status
+        then = found
+
+
+def _serve_attempt(
+    call: WorkerCall, me: int, place: Place, attempt: int, power_ms: float, pulled: PulledInput | None
+) -> tuple[str, Place | None]:
+    """How it ended for this worker, and where the next attempt is, if it is to come over to that."""
     credentials = call.network.credentials()
-    line = DriverLine(call.location, ticket, me, credentials)
+    line = DriverLine(place, me, credentials)
     listener = None
     try:
         listener, unfit = _listener(call)
-        deployment = line.hello(_hello(call, me, listener, attempt, unfit))
+        deployment = line.hello(_hello(call, me, listener, attempt, power_ms, unfit))
         if deployment is None or unfit:
             status = "cancelled"
         else:
             line.start()
             status = _work(call, me, deployment, line, listener, pulled, credentials)
-        line.done(status)
-        return status
+        if status != OVER:  # that it has said
+            line.done(status)
+        return status, line.next if status == OVER else None
     finally:
         if listener is not None:
             listener.close()
@@ -176,16 +191,21 @@ def _work(
     try:
         if (checkpoint := deployment.checkpoint) is not None:
             keeper = Keeper(checkpoint, me, line.kept, line.unkept, lambda: line.is_cancelled)
+            line.still_s = keeper.still_s
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_STORE: checkpoint.token, SETTING_SPOOLED: call.spooled}
-        dataflow = sized(call.dataflow, len(deployment.workers))
-        worker = Worker(dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials)
+        dataflow = sized(call.dataflow.fresh(), len(deployment.workers))
+        worker = Worker(
+            dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials, at_work=line.at_work
+        )
         line.busy_s = worker.busy_s
         worker.run(listener, line.data_key)
         files.finish()
         line.flush()
     except Cancelled:
         return "cancelled"
+    except WentOver:
+        return OVER
     except Exception as error:  # every failure is reported, also a bug of ours
         line.fault(_fault(error, me, node))
         return "failed"
@@ -218,9 +238,10 @@ def _fault(error: Exception, me: int, node: str) -> Fault:
     task = error.task if isinstance(error, TaskFault) else ""
     message = str(error) if isinstance(error, TaskFault) else f"{type(error).__name__}: {error}"
     kind = "task" if isinstance(error, TaskFault) else "worker"
-    refused = _short(str(error)) if isinstance(error, StateRefused) else ""
+    certain = error.__cause__ if isinstance(error, TaskFault) else error
+    refused = str(certain) if isinstance(certain, StateRefused) else getattr(error, "refused", "")
     told = trace[-TRACE_CHARACTERS_MAX:]
-    return Fault(me, kind, _short(message), task, node, told, damaged=_damaged(error), refused=refused)
+    return Fault(me, kind, _short(message), task, node, told, damaged=_damaged(error), refused=_short(refused))
 
 
 def _damaged(error: Exception) -> tuple[str, str] | None:
@@ -233,7 +254,7 @@ def _short(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS_MAX else message[:MESSAGE_CHARACTERS_MAX] + " ..."
 
 
-def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int, unfit: str) -> Hello:
+def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int, power_ms: float, unfit: str) -> Hello:
     host, port = listener.getsockname()[:2]
     return Hello(
         worker=me,
@@ -251,7 +272,7 @@ def _hello(call: WorkerCall, me: int, listener: socket.socket, attempt: int, unf
         attempt=attempt,
         unseen=unseen(call.probes),
         cores=usable_cores(),
-        work_ms=work_ms(),
+        work_ms=power_ms,
         tags=_tags(),
         host_cores=float(os.cpu_count() or 0),
         build=own_build(),

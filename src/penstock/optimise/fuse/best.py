@@ -133,7 +133,8 @@ def _seated(case: Case, graph: FuseGraph, found: list[tuple[str, State]]) -> lis
 def _last_resort(case: Case, graph: FuseGraph) -> State | None:
     """A plan from the program that looks for clashes, which knows streams where the case is small; None otherwise."""
     rules = compile_rules(case.problem)
-    where = Sites.of(case.problem, rules, case.stream_cost).placed(Deadline.after(THETA_DEFAULT))
+    until = Deadline.after(THETA_DEFAULT) if case.until is None else case.until.within(THETA_DEFAULT)
+    where = Sites.of(case.problem, rules, case.stream_cost).placed(until) if until.remaining > 0 else None
     if where is None:
         return None
     host = np.zeros(graph.count, dtype=np.int32)

@@ -63,6 +63,7 @@ class Search:
 
     def split(self, part: Longs, vertices: Longs, parted: bool = False) -> Longs:
         """The partition with a worker split in two."""
+        self.case.require_time()
         pairs = pairs_to_part(self.graph, vertices) if parted else None
         return split_worker(self.graph, part, vertices, self.partitioner.split(vertices, pairs))
 
@@ -123,6 +124,7 @@ def phase_3(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Sch
 def _from_below(search: Search, part: Longs, schedule: Schedule) -> tuple[Longs, Schedule]:
     """Merge the heaviest pairs until no node is overloaded, where paying for every stream overloads one."""
     for _ in range(search.graph.count):
+        search.case.require_time()
         merged = merge_one(search.graph, part, must_stay=False)
         if merged is None:
             break
@@ -172,6 +174,8 @@ def post_processed(search: Search, part: Longs, schedule: Schedule) -> tuple[Lon
     standing = [(part, schedule)]
 
     def accept(after: Longs, pairs: list[tuple[int, int]]) -> Schedule | None:
+        if search.case.is_late:
+            return None
         before, at = standing[0]
         score = search.score(before, at)
         best: Schedule | None = None

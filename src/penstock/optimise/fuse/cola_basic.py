@@ -12,6 +12,8 @@ it, in the scheduler.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from penstock.errors import NoPlanFound
@@ -37,16 +39,21 @@ def fuse(case: Case) -> Fused:
     # Without constraints Advanced COLA cuts the same graph, so the two share what they find.
     known = case.splits.setdefault(f"{cut} free", {})
     partitioner = Partitioner(graph, cut, options.epsilon, options.seed, case.deadline(THETA_DEFAULT), known)
-    part, schedule = split_until_feasible(graph, partitioner)
-    part, schedule = greedily_merged(graph, part, schedule, lambda after, _: _feasible(graph, after))
+    part, schedule = split_until_feasible(graph, partitioner, case.require_time)
+    part, schedule = greedily_merged(
+        graph, part, schedule, lambda after, _: None if case.is_late else _feasible(graph, after)
+    )
     return Fused(part[graph.vertex_of], schedule.host)
 
 
-def split_until_feasible(graph: FuseGraph, partitioner: Partitioner) -> tuple[Longs, Schedule]:
+def split_until_feasible(
+    graph: FuseGraph, partitioner: Partitioner, require_time: Callable[[], None]
+) -> tuple[Longs, Schedule]:
     """The main loop."""
     part = np.zeros(graph.count, dtype=np.int64)
     schedule = _feasible(graph, part)
     while schedule is None:
+        require_time()
         vertices = largest_divisible(graph, part)
         if vertices is None:
             msg = (

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NoPlanFound
 from penstock.model.taskgraph import Floats, Ints, Longs
 from penstock.optimise.communication import StreamCost, usual_stream_cost
 from penstock.optimise.contract import SEED_LIMIT, THETA_MAX, Deadline, Problem
@@ -85,6 +85,7 @@ class Case:
     options: FuseOptions = field(default_factory=FuseOptions)
     given: FuseGraph | None = None  # a graph to use in place of the problem's own; its vertices are sets of tasks
     splits: dict[str, dict[bytes, Flags]] = field(default_factory=dict)  # cuts already found, by kind of graph
+    until: Deadline | None = None  # where given, methods stop here even without an answer: NoPlanFound
 
     @cached_property
     def graph(self) -> FuseGraph:
@@ -101,7 +102,19 @@ class Case:
 
     def deadline(self, default: float) -> Deadline:
         """The moment after which the method must answer."""
-        return Deadline.after(default if self.options.theta is None else self.options.theta)
+        seconds = default if self.options.theta is None else self.options.theta
+        return Deadline.after(seconds) if self.until is None else self.until.within(seconds)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the method is to stop."""
+        return self.until is not None and self.until.remaining <= 0
+
+    def require_time(self) -> None:
+        """Raise NoPlanFound where the method is to stop."""
+        if self.is_late:
+            msg = "the time for fusion was over before it had an answer; raise --theta"
+            raise NoPlanFound(msg)
 
     def objective(self, utilisation: float, communication: float) -> float:
         """f(U, C)."""

@@ -27,6 +27,8 @@ def fuse(case: Case) -> Fused:
     part = np.arange(graph.count, dtype=np.int64)
     schedule = _schedulable(graph, part)
     for _ in range(graph.count):
+        if case.is_late:
+            break
         found = merge_one(graph, part, schedule is not None)
         if found is None:
             break

@@ -1,13 +1,15 @@
-"""`best`: Penstock's own scheduler, never dearer than another on the same input and feasible whenever one of them is.
+"""`best`: Penstock's own scheduler, which begins from the plans of the others and ends with theta.
 
-Without constraints it is the annealed search (`search/annealed.py`), which begins from the plans of the others, and
-goes on in rounds and with exact's proof until the bound is met, the time is over or it has stalled
-(`search/lasting.py`). Under constraints it is `constrained`, with rounds and a proof from two seconds on.
-`test_never_dearer_than_another_scheduler` holds it. Where the slots of a node cannot take what it put there, `seatable`
-goes on. With the setting goal=throughput, as in jobs, that plan is one start of another search
-(`search/throughput.py`).
+Without constraints it is the annealed search (`search/annealed.py`), which goes on in rounds and with exact's proof
+until the bound is met, the time is over or it has stalled (`search/lasting.py`). Under constraints it is `constrained`,
+which is `exact` as well; a job of less than two seconds has its first step alone. Where the slots of a node cannot take
+what the search put there, `seatable` goes on in a share of theta that is kept for it. With the setting goal=throughput,
+as in jobs, that plan is one start of another search (`search/throughput.py`).
 
-Measurements and what was rejected: docs/decisions/0004-best-placement.md and 0040-best-uses-its-time.md.
+To 300 tasks it is not dearer than another scheduler that decides without a clock, nor than `exact` where the clock cuts
+neither. Beyond, it is not dearer than those that theta affords; the others were dearer in every comparison
+(`test_never_dearer_*`; where nothing is promised: docs/decisions/0040-best-uses-its-time.md). Measurements and what was
+rejected: there and in 0004-best-placement.md.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from penstock.errors import InvalidInput
 from penstock.optimise.contract import BYTES, GOALS, Options, Placement, Problem
 from penstock.optimise.place import constrained
 from penstock.optimise.search import annealed, lasting, throughput
-from penstock.optimise.search.seatable import seatable
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
@@ -31,13 +32,13 @@ def schedule(problem: Problem, options: Options) -> Placement:
         return _fewest_bytes(problem, options)
     theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
     half = replace(options, theta=0.5 * theta)
-    return throughput.find(problem, half, _fewest_bytes(problem, half))
+    return throughput.find(problem, half, _fewest_bytes(problem, half, brief=theta < constrained.THOROUGH_THETA))
 
 
-def _fewest_bytes(problem: Problem, options: Options) -> Placement:
+def _fewest_bytes(problem: Problem, options: Options, *, brief: bool = False) -> Placement:
     if problem.constraints:
-        placement = constrained.schedule(problem, options)
-        unheard = ", ".join(name for name in options.settings if name not in constrained.heard(options))
+        placement = constrained.schedule(problem, options, brief=brief)
+        unheard = ", ".join(name for name in options.settings if name not in constrained.heard(brief=brief))
         note = (f"under constraints the search has other steps: {unheard} changed nothing",) if unheard else ()
         return replace(placement, notes=placement.notes + note)
-    return seatable(problem, options, lasting.find(problem, options))
+    return lasting.find(problem, options)

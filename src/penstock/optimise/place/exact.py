@@ -16,24 +16,26 @@ from penstock.optimise.contract import Deadline, Options, Placement, Problem
 from penstock.optimise.exact.solver import solve
 from penstock.optimise.place import constrained
 from penstock.optimise.search import annealed
-from penstock.optimise.search.seatable import seatable
+from penstock.optimise.search.seatable import SEATS_SHARE, seatable
+from penstock.optimise.seats import has_stated_seats
 
 THETA_DEFAULT = 60.0
 WARM_TASKS_MIN = 40  # from here on the annealed search finds better plans than short annealing
 WARM_SHARE = 0.3  # of theta
 WARM_SECONDS = 0.3  # the annealed search answers no sooner, and not before it has seen
 WARM_TASKS_PER_SECOND = 2_000
-SEATS_THETA = 1.0  # where the cheapest placement's tasks do not fit their nodes' workers
+SEATS_SECONDS_MAX = 1.0  # kept for where the cheapest placement's tasks do not fit their nodes' workers
 
 
 def schedule(problem: Problem, options: Options) -> Placement:
     """The cheapest placement, its bound and whether that proves it."""
     theta = THETA_DEFAULT if options.theta is None else options.theta
     if problem.constraints:
-        return constrained.prove(problem, options, theta)
+        return constrained.schedule(problem, replace(options, theta=theta, settings={}))
     deadline = Deadline.after(theta)
-    found = solve(problem, deadline, options.seed, _warm_start(problem, options, theta))
-    return seatable(problem, replace(options, theta=min(SEATS_THETA, theta), settings={}), found)
+    kept = min(SEATS_SECONDS_MAX, SEATS_SHARE * theta) if has_stated_seats(problem) else 0.0
+    found = solve(problem, deadline.earlier(kept), options.seed, _warm_start(problem, options, theta - kept))
+    return seatable(problem, replace(options, settings={}), found, deadline, kept)
 
 
 def _warm_start(problem: Problem, options: Options, theta: float) -> Ints | None:

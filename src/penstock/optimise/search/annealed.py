@@ -27,24 +27,29 @@ from penstock.optimise.objective import is_feasible, node_cost, worker_cost
 from penstock.optimise.place import find_scheduler
 
 THETA_DEFAULT = 1.0
-# Microseconds for each task, and for each task and node, as measured; those whose plans come nearest to ours first.
+# Microseconds for each task, for each task and node, and for each edge, as measured; those whose plans come nearest to
+# ours first. On graphs of many edges (shuffles between large operators) the first one's plans come very near.
 OTHERS = {
-    "ischeduler": (30.0, 0.0),
-    "t3": (33.0, 0.0),
-    "ras": (9.0, 0.0),
-    "ffd": (8.0, 0.0),
-    "even": (2.5, 0.0),
-    "flink": (1.5, 0.0),
-    "turbostream": (100.0, 2.5),
-    "rstorm": (47.0, 0.0),
-    "ols": (320.0, 1.0),
+    "ischeduler": (20.0, 0.0, 1.7),
+    "t3": (33.0, 0.0, 0.0),
+    "ras": (9.0, 0.0, 0.0),
+    "ffd": (8.0, 0.0, 0.0),
+    "even": (2.5, 0.0, 0.0),
+    "flink": (1.5, 0.0, 0.0),
+    "turbostream": (100.0, 2.5, 0.0),
+    "rstorm": (47.0, 0.0, 0.0),
+    "ols": (320.0, 1.0, 0.0),
 }
 OTHERS_SHARE = 0.14  # of theta that all of them together may take
+NEAREST, NEAREST_SHARE = "ischeduler", 0.75  # it may take so much of theta on graphs of many edges, else in proportion
+EDGES_MANY = 20  # for each task: with 40 our plans are within a percent of its plans, with 6 they are a quarter cheaper
 OTHERS_TASKS_MAX = 300  # to this size all of them are asked whatever theta is
 EVOLVE_TASKS_MAX = 3_000
 CHILD_VISITS = 80_000  # children times tasks, at effort 1
 PACK_COMPARISONS_MAX = 200_000_000  # tasks x nodes that blind packing may look at
 METIS_STARTS = 8
+METIS_SHARE = 0.2  # of theta that all of them may take: a partition of many edges cannot be cut short
+METIS_TASK_SECONDS, METIS_EDGE_SECONDS = 5e-6, 1.7e-6
 TASKS_PER_NODE_FEW = 10
 REPAIR_TRIES = 200_000
 REPAIR_TRIES_PER_TASK = 1_000
@@ -62,13 +67,14 @@ CUT_NOTE = "the clock cut the search short, so that another run may find another
 
 @dataclass(frozen=True)
 class Search:
-    """A problem with everything that its search needs: the native form, the cap, the seed and the effort."""
+    """A problem with everything that its search needs: the native form, the cap, the seed, effort and theta."""
 
     problem: Problem
     network: _core.Network
     deadline: Deadline
     seed: int
     effort: float
+    theta: float = math.inf  # by which the number of starts goes, so that it does not hang on the clock
 
 
 def find(problem: Problem, options: Options) -> Placement:
@@ -76,7 +82,8 @@ def find(problem: Problem, options: Options) -> Placement:
     theta = THETA_DEFAULT if options.theta is None else options.theta
     finish = min(FINISH_SHARE_MAX * theta, FINISH_SECONDS_PER_TASK * problem.task_count)
     deadline = Deadline.after(theta - finish)
-    search = Search(problem, native(problem), deadline, options.seed % (1 << 62), _effort(problem, options, theta))
+    seed, effort = options.seed % (1 << 62), _effort(problem, options, theta)
+    search = Search(problem, native(problem), deadline, seed, effort, theta)
     if (alone := _one_node(problem)) is not None:
         return finished(search, [alone], options)
     model, late = _class_model(problem), False
@@ -176,8 +183,15 @@ def _own_guesses(search: Search) -> list[Ints]:
     problem, orders = search.problem, node_orders(search)
     found: list[Ints] = []
     if problem.task_count <= EVOLVE_TASKS_MAX:
-        found += [by_metis(problem, orders[run % 2], search.seed + run) for run in range(METIS_STARTS)]
+        runs = range(metis_starts(problem.task_count, len(problem.graph.rate), search.theta))
+        found += [by_metis(problem, orders[run % 2], search.seed + run) for run in runs]
     return [*found, *(search.network.grow(order, 0) for order in orders)]
+
+
+def metis_starts(tasks: int, edges: int, theta: float) -> int:
+    """How many partitions are worth their time, by what they were measured to take and not by the clock."""
+    seconds = METIS_TASK_SECONDS * tasks + METIS_EDGE_SECONDS * edges
+    return int(np.clip(METIS_SHARE * theta / seconds, 1, METIS_STARTS))
 
 
 def by_metis(problem: Problem, nodes: Ints, seed: int) -> Ints:
@@ -247,11 +261,13 @@ def _proof(problem: Problem, model: Model, known: float, deadline: Deadline) -> 
     return ([outcome.node.astype(np.int32)] if outcome.node is not None and cheaper else []), outcome.lower_bound
 
 
-def others(problem: Problem, options: Options, theta: float) -> list[Ints]:
+def others(problem: Problem, options: Options, theta: float, until: Deadline | None = None) -> list[Ints]:
     """What every other affordable scheduler answers; one that finds nothing is left out."""
     found: list[Ints] = []
     quick = Options(seed=options.seed, theta=0.0, tasks_per_worker=options.tasks_per_worker)
-    for name in affordable(problem.task_count, problem.node_count, theta):
+    for name in affordable(problem.task_count, problem.node_count, len(problem.graph.rate), theta):
+        if until is not None and until.remaining <= 0:
+            break
         try:
             placement = find_scheduler(name).load()(problem, quick)
         except UserError:
@@ -260,16 +276,18 @@ def others(problem: Problem, options: Options, theta: float) -> list[Ints]:
     return found
 
 
-def affordable(tasks: int, nodes: int, theta: float) -> tuple[str, ...]:
+def affordable(tasks: int, nodes: int, edges: int, theta: float) -> tuple[str, ...]:
     """The other schedulers that are asked at this size, by what they were measured to take and not by the clock."""
     if tasks <= OTHERS_TASKS_MAX:
         return tuple(OTHERS)
     asked, left = [], OTHERS_SHARE * theta
-    for name, (each, each_node) in OTHERS.items():
-        seconds = 1e-6 * tasks * (each + each_node * nodes)
+    for name, (each, each_node, each_edge) in OTHERS.items():
+        seconds = 1e-6 * (tasks * (each + each_node * nodes) + edges * each_edge)
         if seconds <= left:
             asked.append(name)
             left -= seconds
+        elif name == NEAREST and seconds <= NEAREST_SHARE * min(1.0, edges / (EDGES_MANY * tasks)) * theta:
+            asked.append(name)
     return tuple(asked)
 
 

@@ -13,7 +13,7 @@ then say: `test_same_seed_same_plan`, `test_a_search_that_the_clock_cuts_says_so
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from penstock.optimise.exact.proof import Varying
 from penstock.optimise.exact.solver import COLUMN_TASKS_MAX, solve
 from penstock.optimise.objective import is_feasible, node_cost
 from penstock.optimise.search import annealed
+from penstock.optimise.search.seatable import SEATS_SHARE, seatable
+from penstock.optimise.seats import has_stated_seats
 
 ROUNDS_IN_VAIN = 8  # unless the setting `rounds` says otherwise
 ROUNDS_MAX = 1_000
@@ -52,6 +54,7 @@ class Standing:
     rounds_in_vain: int = ROUNDS_IN_VAIN
     cut: bool = False  # whether the plan might be another one with more time
     first_cut: bool = False  # whether the first answer already might
+    left_behind: list[Ints] = field(default_factory=list)  # dearer plans: the cheapest may have tasks without seats
 
     def offer(self, node: Ints, margin: float = annealed.SAME_COST) -> bool:
         """Keep the placement if it fits and is cheaper; of plans of equal cost the first one stays."""
@@ -60,6 +63,7 @@ class Standing:
         cost = node_cost(self.problem, node)
         if cost >= self.cost * (1 - margin):
             return False
+        self.left_behind.append(self.placement.node)
         self.placement = replace(self.placement, node=node.astype(np.int32), worker=None, notes=())
         self.cost = cost
         self.tell()
@@ -88,10 +92,21 @@ class Standing:
 
 
 def find(problem: Problem, options: Options) -> Placement:
-    """The cheapest feasible placement found within theta, with workers and a bound; constraints are not looked at."""
+    """The cheapest feasible placement found within theta, with a bound; constraints are not looked at.
+
+    Where slots are stated, its tasks have seats in them, and the last share of theta is kept for finding those.
+    """
+    theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
+    deadline = Deadline.after(theta)
+    kept = SEATS_SHARE * theta if has_stated_seats(problem) else 0.0
+    standing = _searched(problem, replace(options, theta=theta - kept), deadline.earlier(kept))
+    return seatable(problem, options, _finished(standing), deadline, kept, standing.left_behind)
+
+
+def _searched(problem: Problem, options: Options, deadline: Deadline) -> Standing:
+    """The first answer, rounds and proofs."""
     theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
     rounds, prove = asked_rounds(options), asked_proof(options)
-    deadline = Deadline.after(theta)
     first = annealed.find(problem, options)
     own = replace(first, notes=tuple(note for note in first.notes if note != annealed.CUT_NOTE))
     standing = Standing(problem, options, own, node_cost(problem, first.node), rounds_in_vain=rounds)
@@ -101,7 +116,7 @@ def find(problem: Problem, options: Options) -> Placement:
         standing.raise_bound(quick_bound(problem))
     provable = prove and problem.task_count <= COLUMN_TASKS_MAX
     share = SEARCH_SHARE_SMALL if problem.task_count <= SMALL_TASKS else SEARCH_SHARE
-    _search(standing, Deadline(deadline.at - (1 - share) * theta, deadline.clock) if provable else deadline)
+    _search(standing, deadline.earlier((1 - share) * theta) if provable else deadline)
     while provable and not standing.ended and deadline.remaining > 0:
         before = standing.cost
         _prove(standing, deadline)
@@ -109,7 +124,7 @@ def find(problem: Problem, options: Options) -> Placement:
         if standing.cost >= before:
             break  # a proof that failed may succeed from a cheaper plan alone
     standing.cut |= deadline.remaining <= 0 and not standing.ended
-    return _finished(standing)
+    return standing
 
 
 def quick_bound(problem: Problem) -> float:
@@ -162,7 +177,8 @@ def _round(standing: Standing, effort: float, deadline: Deadline) -> list[Ints]:
     options = standing.options
     seed = (options.seed + (standing.rounds + 1) * SEED_STEP) % (1 << 62)
     asked = annealed.asked_effort(options)
-    search = annealed.Search(standing.problem, annealed.native(standing.problem), deadline, seed, effort * asked)
+    theta = annealed.THETA_DEFAULT if options.theta is None else options.theta
+    search = annealed.Search(standing.problem, annealed.native(standing.problem), deadline, seed, effort * asked, theta)
     if standing.problem.task_count > annealed.EVOLVE_TASKS_MAX:
         return [annealed.by_multilevel(search)]
     starts = annealed.own_starts(search) or [standing.placement.node]

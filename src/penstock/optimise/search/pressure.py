@@ -73,13 +73,13 @@ class Pricing:
 
     def price(self, node: Ints, worker: Ints) -> Price:
         """What this plan costs."""
-        return self._priced(node, worker)[0]
+        return self.priced(node, worker)[0]
 
     def pressure(self, node: Ints, worker: Ints) -> float:
         """Load of the most loaded worker or node, relative to what it can do."""
-        return self._priced(node, worker)[1]
+        return self.priced(node, worker)[1]
 
-    def _priced(self, node: Ints, worker: Ints) -> tuple[Price, float]:
+    def priced(self, node: Ints, worker: Ints) -> tuple[Price, float]:
         """The price, and the pressure that it was made from."""
         graph, nodes = self.problem.graph, self.problem.node_count
         a, b = graph.source, graph.target

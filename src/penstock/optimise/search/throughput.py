@@ -137,7 +137,7 @@ def _others(problem: Problem, options: Options, theta: float) -> list[Plan]:
     quick = replace(options, theta=0.0, settings={})
     plain = Problem(problem.graph, problem.cluster)
     found: list[Plan] = []
-    for name in affordable(problem.task_count, problem.node_count, theta):
+    for name in affordable(problem.task_count, problem.node_count, len(problem.graph.rate), theta):
         if problem.node_count == 1 and name in NODES_ALONE:
             continue
         try:

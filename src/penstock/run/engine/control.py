@@ -12,10 +12,13 @@ class Control(Protocol):
     """The worker's line to the driver."""
 
     def fileno(self) -> int:
-        """Readable when a command waits."""
+        """Readable when a command waits, or what was handed over beside the loop has gone wrong (`Epochs.check`)."""
 
     def commands(self) -> list[str]:
-        """Commands that wait: `stop` (drain and end), `cancel` (end now) or `scale COUNT REGION`."""
+        """Commands that wait: `stop` (drain and end), `cancel` (end now), `over` or `scale COUNT REGION`."""
+
+    def over(self) -> None:
+        """Wait until all workers stand still to go over to the next attempt; Cancelled where nothing comes of it."""
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log; must not block."""

@@ -48,6 +48,9 @@ class Epochs(Protocol):
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         """All tasks of the worker are past this marker; must not wait."""
 
+    def check(self) -> None:
+        """Raise what went wrong with what was handed over; asked when the driver's line has woken the loop."""
+
     def ended(self, snapshots: Sequence[TaskSnapshot]) -> None:
         """All tasks of the worker have finished: their part of every epoch from now on; waits until it is kept."""
 

@@ -35,3 +35,7 @@ class StateRefused(InvalidInput):
 
 class Cancelled(PenstockError):
     """The driver asked this worker to end at once."""
+
+
+class WentOver(PenstockError):
+    """The driver asked this worker to end at once and to come to the job's next attempt, in the same process."""

@@ -42,6 +42,7 @@ TASK_COLUMNS = pa.schema(
         pa.field("watermark_us", pa.int64()),  # event time: of a source's output, or of a task's input; null: none yet
         pa.field("idle", pa.bool_()),  # whether event time goes on without it
         pa.field("quarantined", pa.int64()),  # rows whose function raised, where they are set aside, read or not
+        pa.field("ended", pa.bool_()),  # whether the worker has ended: it was its last interval; null in older logs
     ]
 )
 EDGE_COLUMNS = pa.schema(
@@ -105,6 +106,16 @@ BALANCE_COLUMNS = pa.schema(
         pa.field("cluster", pa.int32()),
     ]
 )
+DECISION_COLUMNS = pa.schema(  # of the driver, in a job that adapts
+    [
+        pa.field("time_us", pa.int64()),
+        pa.field("taken", pa.bool_()),
+        pa.field("moves", pa.int32()),
+        pa.field("tasks", pa.string()),  # that move
+        pa.field("words", pa.string()),  # why, or why not
+        pa.field("figures", pa.string()),  # JSON: prices, gain, cost, noise
+    ]
+)
 TABLES = {
     "tasks": TASK_COLUMNS,
     "edges": EDGE_COLUMNS,
@@ -112,6 +123,7 @@ TABLES = {
     "latency": LATENCY_COLUMNS,
     "links": LINK_COLUMNS,
     "balance": BALANCE_COLUMNS,
+    "decisions": DECISION_COLUMNS,
 }
 KEYS = {  # the columns that say what a row is about
     "tasks": ("task",),
@@ -120,6 +132,7 @@ KEYS = {  # the columns that say what a row is about
     "latency": ("task", "latency_us"),
     "links": ("worker", "peer"),
     "balance": ("region", "replica"),
+    "decisions": ("time_us",),
 }
 ADDED = {  # columns that count an interval; the others say how things stand at its end
     "tasks": (
@@ -139,6 +152,7 @@ ADDED = {  # columns that count an interval; the others say how things stand at 
     "latency": ("batches", "rows"),
     "links": ("frames", "bytes", "blocked_us", "interval_us"),
     "balance": (),
+    "decisions": (),
 }
 
 
@@ -234,8 +248,10 @@ class Meters:
         times: Sequence[TaskTime] | None = None,
         links: Mapping[int, tuple[str, ChannelStatistics]] | None = None,
         distances: Sequence[str] = (),
+        *,
+        ended: bool = False,
     ) -> dict[str, pa.RecordBatch]:
-        """Rows of the tables for the interval that ends now; counting starts afresh."""
+        """Rows of the tables for the interval that ends now; counting starts afresh. `ended`: it is the last."""
         self.settle(True)  # at once
         tuples_in, runs, bytes_out, busy_us, cpu_us, loop_us, waiting_us = self._tally.take_tasks()
         flows = self._tally.take_edges()
@@ -247,7 +263,7 @@ class Meters:
             cpu_us, busy_us, tuples_in, self.tuples_out, bytes_out, runs,
             [q[0] for q in queues], [q[1] for q in queues], list(blocked_us),
             [t.late for t in times], [t.watermark_us for t in times], [t.idle for t in times],
-            [t.quarantined for t in times],
+            [t.quarantined for t in times], [ended] * count,
         ]  # fmt: skip
         edge, tuples, size, batches, send, receive, transport, queue = zip(*flows, strict=True) if flows else [()] * 8
         edges: list[Sequence[object]] = [

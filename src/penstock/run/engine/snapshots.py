@@ -103,6 +103,10 @@ class Snapshots:
             self._saved.clear()
             self._epochs.completed(epoch, found)
 
+    def check(self) -> None:
+        """Raise what went wrong with what was handed over."""
+        self._epochs.check()
+
     def ended(self) -> None:
         """All tasks have finished: what is left counts for every later epoch, of which the worker may still hear."""
         while self._unwritten:

@@ -20,7 +20,7 @@ from penstock.run.dataflow import Dataflow
 from penstock.run.engine.clock import steady_clock
 from penstock.run.engine.control import Control
 from penstock.run.engine.epochs import Epochs, asked_epoch
-from penstock.run.engine.faults import Cancelled, TaskFault
+from penstock.run.engine.faults import Cancelled, TaskFault, WentOver
 from penstock.run.engine.meters import CALL, Clocks, Meters, Unmetered, balance_rows
 from penstock.run.engine.outputs import Packet
 from penstock.run.engine.pace import pace_of
@@ -53,7 +53,7 @@ from penstock.run.transport.protocol import ChannelStatistics
 from penstock.run.transport.tls.credentials import Credentials
 from penstock.run.transport.wire import Frame, Kind, WireFault, unpack_batch
 
-__all__ = ["Cancelled", "Deployment", "TaskFault", "Worker"]
+__all__ = ["Cancelled", "Deployment", "TaskFault", "WentOver", "Worker"]
 
 LOOK_EVERY_US = 200  # look at the descriptors at least this often while tasks keep the loop busy
 NEVER_US = 1 << 62
@@ -97,8 +97,9 @@ class Worker:
         work_clocks: Clocks | None = None,
         epochs: Epochs | None = None,
         credentials: Credentials | None = None,
+        at_work: Callable[[], None] = lambda: None,
     ) -> None:
-        self._deployment, self._control, self._me = deployment, control, me
+        self._deployment, self._control, self._me, self._at_work = deployment, control, me, at_work
         self._settings, node = deployment.settings, deployment.workers[me].node
         self._now_us = clock or steady_clock()
         self._share = share = share_of(dataflow, deployment.worker_of, me, self._settings)
@@ -133,10 +134,11 @@ class Worker:
                     self._links.watch(self._control.fileno())
                 self._links.open(listener, self._deployment.workers, key, self._listen)
                 self.open()
+                self._at_work()
                 self._loop()
                 self.ended()
                 self._tell_pace()  # that its sources have ended, because other workers wait for them
-                self._report(self._now_us())
+                self._report(self._now_us(), ended=True)
                 self._links.say_goodbye(self._listen)
             finally:
                 self.close()
@@ -289,10 +291,12 @@ class Worker:
                 self._epoch_has_begun()
 
     def _listen(self) -> None:
-        """Carry out the driver's commands, if there are any."""
+        """Carry out the driver's commands, if there are any; what was handed over may have gone wrong as well."""
         if self._control is not None and select.select([self._control], [], [], 0)[0]:
             for command in self._control.commands():
                 self._obey(command)
+            if self._snapshots is not None:
+                self._snapshots.check()
 
     def _obey(self, command: str) -> None:
         if command == "cancel":
@@ -305,10 +309,21 @@ class Worker:
         if (epoch := asked_epoch(command)) is not None:
             self.begin_epoch(epoch)
             return
+        if command == "over":
+            self._go_over()
         if command != "stop":
-            msg = f"worker {self._me} was told {command!r}; it knows stop, cancel, scale and epoch; please report this"
+            known = "stop, cancel, over, scale and epoch"
+            msg = f"worker {self._me} was told {command!r}; it knows {known}; please report this"
             raise InternalError(msg)
         self._runner.stop_sources()
+
+    def _go_over(self) -> None:
+        """Stand still, wait until all do, and leave: who left before others have heard would be taken for dead."""
+        self._report(self._now_us())
+        if self._control is not None:
+            self._control.over()
+        msg = f"worker {self._me} goes over to the next attempt"
+        raise WentOver(msg)
 
     def begin_epoch(self, epoch: int) -> None:
         """The driver begins an epoch; the worker may have heard of it by a marker."""
@@ -341,7 +356,7 @@ class Worker:
         found = [links[peers[e]][0] if peers.get(e) in links else CALL for e in range(len(self._share.edges))]
         return ["socket" if distance == "tls" else distance for distance in found]
 
-    def _report(self, now_us: int) -> None:
+    def _report(self, now_us: int, *, ended: bool = False) -> None:
         self._report_at_us = now_us + int(self._settings.interval_s * 1e6)
         self.meters.switch(self.meters.reporting)
         machine, tasks = self.machine, range(len(self._share.tasks))
@@ -350,7 +365,7 @@ class Worker:
         blocked = [machine.blocked_us(t) for t in tasks]
         times = self._runner.take_times()
         links = self._links.statistics()
-        tables = self.meters.snapshot(now_us, queues, blocked, times, links, self._distances(links))
+        tables = self.meters.snapshot(now_us, queues, blocked, times, links, self._distances(links), ended=ended)
         if decided := [row for splitter in splitters_in(self._runner.tasks) for row in splitter.decisions()]:
             tables["balance"] = balance_rows(decided)
         if self._control is not None:

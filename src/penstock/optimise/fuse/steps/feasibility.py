@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import Infeasible
-from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together
+from penstock.model.constraints import Apart, Constraint, Dedicated, Jobs, Pin, Replicas, Resource, Together
 from penstock.model.taskgraph import Longs
 from penstock.optimise.communication import StreamCost, mean_stream_cost
 from penstock.optimise.contract import Deadline, Problem
@@ -220,6 +220,8 @@ def described(constraint: Constraint) -> str:
             return f"{name!r} alone {'in its workers' if where == 'worker' else 'on its nodes'}"
         case Pin(operator=name, node=node, worker=worker):
             return f"{name!r} in worker {worker} of {node!r}"
+        case Jobs(groups=groups):
+            return f"{len(groups)} jobs in workers of their own"
         case Replicas(groups=groups, isomorphic=isomorphic):
             alike = "isomorphic " if isomorphic else ""
             return f"{len(groups)} {alike}replicas {' and '.join('(' + _listed(group) + ')' for group in groups)}"

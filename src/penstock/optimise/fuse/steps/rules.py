@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.constraints import Apart, Constraint, Dedicated, Pin, Replicas, Resource, Together, names_in
+from penstock.model.constraints import Apart, Constraint, Dedicated, Jobs, Pin, Replicas, Resource, Together, names_in
 from penstock.model.task_id import TaskId
 from penstock.model.taskgraph import Longs, TaskGraph
 from penstock.optimise.contract import Problem
@@ -156,6 +156,11 @@ def _add(work: _Compiling, position: int, constraint: Constraint) -> None:
             _add_pin(work, position, constraint)
         case Replicas():
             _add_replicas(work, position, constraint)
+        case Jobs(groups=groups):
+            sides = [[t for name in group for t in work.tasks(name)] for group in groups]
+            row = _labelled(work, position, sides, [f"job {g}" for g in range(len(groups))])
+            if row is not None:
+                work.worker_rows.append(row)
 
 
 def _add_pin(work: _Compiling, position: int, pin: Pin) -> None:

@@ -17,15 +17,17 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.run.columns.aggregates import plain_key
-from penstock.run.columns.unwritten import ArrowRows, State
+from penstock.run.columns.unwritten import State
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, LATE_RIGHT, Outputs, Owns, Task
-from penstock.run.operators.convert import from_bytes, joined, own_rows, owned
+from penstock.run.operators.convert import joined, owned
+from penstock.run.operators.keyed.open_windows import WindowRows, put_rows
 from penstock.run.operators.keyed.windowed import assign, forwarded, with_bounds
 from penstock.run.operators.late import SIDE, Lateness
 from penstock.run.operators.times import Window
 
 HOW = {"inner": "inner", "left": "left outer", "right": "right outer", "full": "full outer"}
 _WATERMARK = "watermark"
+_ROWS = ("left", "right")  # the state of each side
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +117,30 @@ class WindowJoin(Task):
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.schema)[2:]))
 
     def take_state(self) -> dict[str, State]:
-        """Both sides of every open window, and the watermark."""
+        """Both sides of all open windows, and the watermark."""
         state: dict[str, State] = {_WATERMARK: str(self.watermark_us).encode()}
-        for start, sides in self.open_windows.items():
-            for port, rows in enumerate(sides):
-                state[f"{start}/{port}"] = ArrowRows(rows, self.sides[port].schema)
+        for port, side in enumerate(self.sides):
+            rows = {start: sides[port] for start, sides in self.open_windows.items()}
+            state[_ROWS[port]] = WindowRows(rows, side.schema)
         return state
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
         self.watermark_us = int(state[_WATERMARK])
         self.open_windows = {}
-        for name, data in state.items():
-            self._put(name, from_bytes(data) if name != _WATERMARK else ())
+        for port, name in enumerate(_ROWS):
+            self._put(port, put_rows([state[name]]))
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
         """Rows of both sides whose key is ours."""
         self.watermark_us = min(int(state[_WATERMARK]) for state in states if state)
         self.open_windows = {}
-        for state in states:
-            for name, data in state.items():
-                if name != _WATERMARK:
-                    side = self.sides[int(name.rpartition("/")[2])]
-                    self._put(name, own_rows([data], side.keys, owns))
+        for port, (name, side) in enumerate(zip(_ROWS, self.sides, strict=True)):
+            self._put(port, put_rows([state[name] for state in states if state], side.keys, owns))
 
-    def _put(self, name: str, rows: Sequence[pa.RecordBatch]) -> None:
-        start, _, port = name.partition("/")
-        if rows:
-            self.open_windows.setdefault(int(start), ([], []))[int(port)].extend(rows)
+    def _put(self, port: int, windows: Mapping[int, list[pa.RecordBatch]]) -> None:
+        for start, rows in windows.items():
+            self.open_windows.setdefault(start, ([], []))[port].extend(rows)
 
 
 def matches(

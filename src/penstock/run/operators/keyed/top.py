@@ -23,10 +23,12 @@ from penstock.run.columns.aggregates import key_of, plain_column, plain_key
 from penstock.run.columns.unwritten import ArrowRows, State
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, LATE, Outputs, Owns, Task
 from penstock.run.operators.convert import empty, from_bytes, joined, own_rows, owned
+from penstock.run.operators.keyed.open_windows import WindowRows, put_rows
 from penstock.run.operators.times import BoolArray, Int64Array, column_times
 
 IDENTITIES_MAX = 1 << 62  # above the square of any batch's number of rows
 _WATERMARK = "watermark"
+_WINDOWS = "windows"
 COMPACT_ROWS_MIN = 65_536  # a keyed ranking drops outdated rows when it may hold this many
 
 
@@ -264,20 +266,16 @@ class TopWindows(Task):
         self.advance(END_OF_TIME_US, out)
 
     def take_state(self) -> dict[str, State]:
-        """The rows of each open window, and the watermark."""
-        rows = {str(start): ArrowRows(parts, self.ranking.schema) for start, parts in self.open_windows.items()}
-        return {_WATERMARK: json.dumps(self.watermark_us).encode(), **rows}
+        """The rows of all open windows, and the watermark."""
+        rows = WindowRows(self.open_windows, self.ranking.schema)
+        return {_WATERMARK: json.dumps(self.watermark_us).encode(), _WINDOWS: rows}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
         self.watermark_us = json.loads(state[_WATERMARK])
-        self.open_windows = {int(name): from_bytes(data) for name, data in state.items() if name != _WATERMARK}
+        self.open_windows = put_rows([state[_WINDOWS]])
 
     def put_states(self, states: Sequence[Mapping[str, bytes]], owns: Owns) -> None:
         """The rows whose key is ours; rows without a key all go to one task."""
         self.watermark_us = min(json.loads(state[_WATERMARK]) for state in states if state)
-        starts = dict.fromkeys(name for state in states for name in state if name != _WATERMARK)
-        for start in starts:
-            rows = own_rows([state[start] for state in states if start in state], self.ranking.shared_by, owns)
-            if rows:
-                self.open_windows[int(start)] = rows
+        self.open_windows = put_rows([state[_WINDOWS] for state in states if state], self.ranking.shared_by, owns)

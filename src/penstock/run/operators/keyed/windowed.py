@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.run.columns.unwritten import ArrowRows, State
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, MAIN, Outputs, Owns, Task
 from penstock.run.operators.convert import from_bytes, joined, own_rows
+from penstock.run.operators.keyed.open_windows import fold_states, folds_of
 from penstock.run.operators.keyed.unwindowed import Fold, Folding
 from penstock.run.operators.late import SIDE, Lateness
 from penstock.run.operators.times import BoolArray, Window, column_times
@@ -28,6 +29,7 @@ WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 _WATERMARK = "watermark"
 _PENDING = "pending"
+_WINDOWS = "windows"
 
 
 def windowed_schema(schema: pa.Schema, bound: pa.DataType) -> pa.Schema:
@@ -117,11 +119,8 @@ class EventWindows(Task):
         self.advance(END_OF_TIME_US, out)
 
     def take_state(self) -> dict[str, State]:
-        """One entry for each open window, and the watermark."""
-        return {
-            _WATERMARK: str(self.watermark_us).encode(),
-            **{str(start): fold.take_state() for start, fold in self.open_windows.items()},
-        }
+        """All open windows, and the watermark."""
+        return {_WATERMARK: str(self.watermark_us).encode(), _WINDOWS: _state_of(self.open_windows)}
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
         """Continue."""
@@ -193,7 +192,7 @@ class ProcessingWindows(Task):
         return {
             _WATERMARK: b"" if self.now_us is None else str(self.now_us).encode(),
             _PENDING: ArrowRows(self.pending, self.input_schema),
-            **{str(start): fold.take_state() for start, fold in self.open_windows.items()},
+            _WINDOWS: _state_of(self.open_windows),
         }
 
     def put_state(self, state: Mapping[str, bytes]) -> None:
@@ -223,21 +222,25 @@ def forwarded(window: Window, watermark_us: int) -> int:
     return window.first_open(watermark_us)
 
 
+def _state_of(windows: Mapping[int, Folding]) -> State:
+    return fold_states({start: fold.take_state() for start, fold in windows.items()})
+
+
 def _folds(state: Mapping[str, bytes], fold: Fold) -> dict[int, Folding]:
     found: dict[int, Folding] = {}
-    for name, data in state.items():
-        if name not in {_WATERMARK, _PENDING}:
-            found[int(name)] = fold()
-            found[int(name)].put_state(data)
+    for start, data in folds_of(state[_WINDOWS]).items():
+        found[start] = fold()
+        found[start].put_state(data)
     return found
 
 
 def _own_folds(states: Sequence[Mapping[str, bytes]], fold: Fold, owns: Owns) -> dict[int, Folding]:
     """A fold for each window in which keys are ours."""
+    known = [folds_of(state[_WINDOWS]) for state in states if state]
     found: dict[int, Folding] = {}
-    for name in dict.fromkeys(name for state in states for name in state if name not in {_WATERMARK, _PENDING}):
+    for start in dict.fromkeys(start for windows in known for start in windows):
         made = fold()
-        made.put_states([state[name] for state in states if name in state], owns)
+        made.put_states([windows[start] for windows in known if start in windows], owns)
         if made.rows().num_rows:
-            found[int(name)] = made
+            found[start] = made
     return found

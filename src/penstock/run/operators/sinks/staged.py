@@ -51,17 +51,20 @@ class PartName(NamedTuple):
             return None
         return cls(int(found[1]), found[2], found[3], int(found[4]), int(found[5]), found[7], found[6] or "")
 
-    def fault(self, folder: Folder) -> str | None:
-        """What is wrong with the file of this name, all of which is read."""
+    def is_whole(self, folder: Folder) -> bool:
+        """Whether the file of this name is as it was written; all of it is read."""
         if not self.sum:
-            return None
+            return True
+        with folder.filesystem.open_input_stream(folder.at(str(self)), compression=None) as file:
+            return f"{sum_of(file):08x}" == self.sum
+
+    def fault(self, folder: Folder) -> str | None:
+        """What is wrong with the file of this name."""
         path = folder.named(str(self))
         try:
-            with folder.filesystem.open_input_stream(folder.at(str(self)), compression=None) as file:
-                is_whole = f"{sum_of(file):08x}" == self.sum
+            return None if self.is_whole(folder) else f"{path} does not match its checksum"
         except (OSError, pa.ArrowException) as error:
             return f"{path} cannot be read: {error}"
-        return None if is_whole else f"{path} does not match its checksum"
 
 
 class _File(Protocol):

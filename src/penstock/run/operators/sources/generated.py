@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from penstock._core import rate_batch
 from penstock.errors import InvalidInput
+from penstock.model.task_id import operator_of
 from penstock.run.contract import BATCH_BYTES_MAX, ENDED, MORE, Outputs, Owns, Polled, SourceTask, TaskContext
+from penstock.run.engine.faults import StateRefused
 from penstock.run.operators.convert import conform, row_bytes, rows_to_batch
 
 PAUSE_US = 1_000  # how long a source without rows waits before it is asked again
@@ -126,7 +128,7 @@ def _behind(items: Iterator[object], count: int, source: str) -> Iterator[object
         if left % SKIPPED_AT_ONCE == 0:
             yield None
     msg = f"source {source!r} cannot continue at item {count}: it has fewer now"
-    raise InvalidInput(msg)
+    raise StateRefused(operator_of(source), InvalidInput(msg))  # the same function would be asked again
 
 
 class GeneratorSource(PositionedSource):

@@ -1,0 +1,1 @@
+"""Verbs for jobs that run in other processes."""

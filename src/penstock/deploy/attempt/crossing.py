@@ -1,0 +1,76 @@
+"""Going over to another plan: what is wished, and what came of it.
+
+The job commits an epoch, its workers stand still, and the same processes go on under the other plan from that epoch, as
+another attempt. So state, rows and sinks go the way of a recovery, which is proved by what is killed in `make torture`,
+and all streams stand for as long as that takes. Rejected for now: to move single tasks behind a marker while the
+others go on; it spares the others the pause, and needs connections, credit and layouts that change under a task.
+Decision: docs/decisions/0046-moves.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from penstock.deploy.driver.rendezvous import wait_in_steps
+from penstock.errors import PenstockError
+from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+
+COMMIT_SECONDS = 60.0  # for the epoch from which the job goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One time that a job went over to another plan."""
+
+    attempt: int  # that follows the plan
+    epoch: int  # from which it goes on
+    seconds: float  # from the workers' standing still, or being ended, until all are at work again
+    moved: tuple[str, ...]  # tasks that are elsewhere now
+    has_kept_processes: bool  # else Spark has started others
+
+    @property
+    def note(self) -> str:
+        """A sentence for the job's user."""
+        moved = f"{len(self.moved)} task{'' if len(self.moved) == 1 else 's'} moved"
+        how = "" if self.has_kept_processes else ", in new processes"
+        return (
+            f"the job went over to another plan at epoch {self.epoch}: {moved}, and it stood for "
+            f"{self.seconds:.3f} s (attempt {self.attempt}){how}"
+        )
+
+
+class Wish:
+    """A plan that the job is to follow, and what came of it; its maker waits in another thread."""
+
+    def __init__(self, plan: Plan, profile: Profile | None) -> None:
+        self.plan, self.profile = plan, profile
+        self.is_due = False  # an epoch is committed: it is time
+        self._answered = threading.Event()
+        self._found: Crossing | PenstockError | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is known what came of it."""
+        return self._answered.is_set()
+
+    def grant(self, crossing: Crossing) -> None:
+        """The job follows the plan."""
+        self._answer(crossing)
+
+    def refuse(self, error: PenstockError) -> None:
+        """It does not."""
+        self._answer(error)
+
+    def _answer(self, found: Crossing | PenstockError) -> None:
+        if not self.is_answered:
+            self._found = found
+            self._answered.set()
+
+    def outcome(self) -> Crossing:
+        """Wait for what comes of it; raises why the job does not follow the plan."""
+        wait_in_steps(self._answered.wait, None)
+        if isinstance(self._found, Crossing):
+            return self._found
+        raise self._found or AssertionError
