@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.deploy.driver.binding import MOVED_NOTE, Placing, bind, fused, workers_needed
 from penstock.deploy.driver.facts import is_in_process
-from penstock.deploy.driver.given_plan import matched, require_own_plan
+from penstock.deploy.driver.given_plan import grouped, matched, require_own_plan
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.outcome import Reports, judge
 from penstock.deploy.driver.preflight import (
@@ -308,6 +308,28 @@ def test_a_plan_finds_nodes_that_are_large_enough() -> None:
     assert workers_needed(plan) == 3
     with pytest.raises(InvalidInput, match=r"needs workers 2\+1 on 2 nodes but Spark gave 3 on 1"):
         renamed(plan, {"n1": 3})
+
+
+@given(st.lists(st.tuples(st.sampled_from("pqr"), st.integers(0, 3)), min_size=1, max_size=8), st.data())
+def test_a_job_that_goes_on_elsewhere_keeps_its_tasks_in_their_groups(
+    planned: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    plan, groups = a_plan(*planned), len(set(planned))
+    executors = data.draw(st.lists(st.sampled_from("xyz"), min_size=groups, max_size=groups + 2))
+    slots = Slots.of(hellos(*executors), None)
+    found = grouped(plan, slots)
+    assert found is not None
+    before, now = plan.assignment, found.assignment
+    assert all((before[a] == before[b]) == (now[a] == now[b]) for a in before for b in before)
+    assert {slots.worker(slot) for slot in now.values()} <= {*range(len(executors))}
+    assert grouped(plan, Slots.of(hellos(*executors[: groups - 1]), None)) is None
+
+
+def test_a_job_that_goes_on_elsewhere_keeps_workers_of_one_node_on_one() -> None:
+    plan = a_plan(("left", 0), ("right", 1), ("right", 4))
+    found = grouped(plan, Slots.of(hellos("x", "y", "y"), None))
+    assert found is not None
+    assert {task: slot.node for task, slot in found.assignment.items()} == {"a/0": "n1", "a/1": "n2", "a/2": "n2"}
 
 
 @given(st.lists(st.tuples(st.sampled_from("pqr"), st.integers(0, 3)), min_size=1, max_size=8), st.data())

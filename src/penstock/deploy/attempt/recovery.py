@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.policy import Cause
 from penstock.deploy.driver.binding import Placing
-from penstock.deploy.line.messages import Fault
+from penstock.deploy.driver.given_plan import grouped
+from penstock.deploy.driver.slots import Slots
+from penstock.deploy.line.messages import Fault, Hello
 from penstock.errors import JobFailed, PenstockError, StoreUnusable
 from penstock.model.plan import Plan
 
@@ -81,9 +83,12 @@ def cause_of(error: PenstockError, faults: Sequence[Fault]) -> Cause | None:
     return Cause(kind, error.task or "", line)
 
 
-def placing_again(placing: Placing, plan: Plan | None) -> tuple[Placing, ...]:
-    """Ways to place the tasks once more, the first that works counts: as they were, else quickly anew."""
+def placing_again(placing: Placing, plan: Plan | None, hellos: Sequence[Hello]) -> tuple[Placing, ...]:
+    """Ways to place the tasks once more, the first that works counts: as they were, in the same groups, or anew."""
     theta = QUICK_THETA if placing.theta is None else min(QUICK_THETA, placing.theta)
     quick = dataclasses.replace(placing, plan=None, theta=theta)
-    followed = plan or placing.plan
-    return (quick,) if followed is None else (dataclasses.replace(placing, plan=followed), quick)
+    if (followed := plan or placing.plan) is None:
+        return (quick,)
+    together = grouped(followed, Slots.of(hellos, placing.node))
+    ways = (followed,) if together is None else (followed, together)
+    return (*(dataclasses.replace(placing, plan=way) for way in ways), quick)

@@ -395,8 +395,8 @@ class Attempts:
             raise JobFailed(msg) from error
 
     def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
-        """The plan that was followed, where the workers that came can follow it; else a quick one."""
-        *ways, last = placing_again(self._around.order.placing, self._plan)
+        """The plan that was followed, or its groups of tasks, where enough workers came; else a quick one."""
+        *ways, last = placing_again(self._around.order.placing, self._plan, hellos)
         for placing in ways:
             with contextlib.suppress(PenstockError):
                 return self._bind(placing, dataflow, hellos)

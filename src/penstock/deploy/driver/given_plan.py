@@ -165,6 +165,28 @@ def _operators(tasks: Iterable[str]) -> set[str]:
     return {operator_of(task) for task in tasks}
 
 
+def grouped(plan: Plan, slots: Slots) -> Plan | None:
+    """The plan with each of its workers' tasks together on a worker that is there; None where there are too few.
+
+    For a job that goes on: Spark may have put its new workers on other nodes than the plan names. Workers of one node
+    stay on one as far as there is room.
+    """
+    used: dict[str, set[Slot]] = defaultdict(set)
+    for slot in plan.assignment.values():
+        used[slot.node].add(slot)
+    if sum(map(len, used.values())) > len(slots.node_of):
+        return None
+    free = {node: list(workers) for node, workers in slots.workers_on.items()}
+    real: dict[Slot, Slot] = {}
+    for node in sorted(used, key=lambda name: (-len(used[name]), name)):
+        home = node
+        for slot in sorted(used[node]):
+            if not free.get(home):
+                home = max(free, key=lambda name: len(free[name]))
+            real[slot] = slots.slot(free[home].pop(0))
+    return dataclasses.replace(plan, assignment={task: real[slot] for task, slot in plan.assignment.items()})
+
+
 def moved_plan(plan: Plan, tasks: str | Sequence[str], worker: int, slots: Slots) -> Plan:
     """The plan with these tasks, or all of these operators, on a worker of the job."""
     names = [tasks] if isinstance(tasks, str) else list(tasks) if isinstance(tasks, Sequence) else []
