@@ -69,7 +69,7 @@ def test_a_job_is_shown_moved_replanned_and_stopped_from_another_process(job: Jo
     assert (seen["id"], seen["status"], len(seen["workers"])) == (job.id, "running", 2)
     await_epoch(job, 2)
     target = 1 - job.worker_of["numbers/0"]
-    assert "1 task moved" in penstock("move", job.id[:5], "count", "--to", str(target))
+    assert "1 task moved" in penstock("move", job.id[:5], "count", str(target))
     assert job.worker_of["count/0"] == job.worker_of["count/1"] == target
     await_epoch(job, job.epoch + 2)
     assert "would move" in penstock("replan", "counts", "--scheduler", "ffd")
@@ -77,6 +77,7 @@ def test_a_job_is_shown_moved_replanned_and_stopped_from_another_process(job: Jo
     assert "went over to another plan" in penstock("replan", "counts", "--scheduler", "even", "--apply")
     assert job.attempt == 3
     assert "worker is 7; the job has workers 0 to 1" in penstock("move", "counts", "count", "--to", "7", code=2)
+    assert "worker is 'count'; name tasks and then the number" in penstock("move", "counts", "count", code=2)
     assert "ends when all has flowed out" in penstock("stop")
     assert job.wait(PATIENCE_S)
     assert len(rows_of(job)) == KEYS  # of the rows until then

@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli.options import Format, FormatOption
 from penstock.cli.show import console, counted, number, print_json, rows_table
-from penstock.errors import JobFailed, PenstockError
+from penstock.errors import InvalidInput, JobFailed, PenstockError
 
 if TYPE_CHECKING:
     from penstock.deploy.desk.cards import Card
@@ -94,13 +94,36 @@ def show(job: MaybeJobName = None, output: FormatOption = Format.table) -> None:
 
 def move(
     job: JobName,
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Tasks (count/0) or whole operators (count).")],
-    to: Annotated[int, typer.Option("--to", metavar="WORKER", help="The worker's number, as `penstock show` has it.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK... WORKER",
+            help="Tasks (count/0) or whole operators (count), and the worker's number, as `penstock show` has it.",
+        ),
+    ],
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="WORKER", help="The worker's number, in place of the last argument.")
+    ] = None,
     output: FormatOption = Format.table,
 ) -> None:
     """Move tasks of a running job to another worker. The job needs --checkpoint."""
-    found = _ask(job, "move", tasks=list(tasks), worker=to)
+    tasks, worker = _tasks_and_worker(words, to)
+    found = _ask(job, "move", tasks=tasks, worker=worker)
     _told(found, output, str(found["note"]))
+
+
+def _tasks_and_worker(words: list[str], to: int | None) -> tuple[list[str], int]:
+    """What is to move, and where to: the worker stands last, as in `move JOB TASK WORKER`, or behind --to."""
+    if to is not None:
+        return list(words), to
+    *tasks, last = words
+    if not tasks or not (last.isascii() and last.isdigit()):
+        msg = (
+            f"worker is {last!r}; name tasks and then the number of a worker, as in `penstock move JOB count/0 1` "
+            "(`penstock show JOB` has both)"
+        )
+        raise InvalidInput(msg)
+    return tasks, int(last)
 
 
 def replan(
