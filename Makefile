@@ -25,9 +25,9 @@ $(VENV)/.stamp: pyproject.toml lab/pyproject.toml constraints.txt $(CORE)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]' -e ./lab
 	@touch $@
 
-demo: $(VENV)/.stamp ## the main job: top frequent routes on an embedded Spark cluster, and every scheduler compared on it
-	$(BIN)/penstock run routes --master 'local-cluster[3,3,1024]' --scheduler t3
-	mkdir -p out
+demo: $(VENV)/.stamp ## the main job gets a better plan while it runs on an embedded Spark cluster; then every scheduler compared for it
+	$(BIN)/penstock demo
+	@mkdir -p out
 	$(BIN)/penstock compare routes 2x16,2x8 --plot out/routes.png
 
 test: $(VENV)/.stamp lint types unit ## everything CI runs

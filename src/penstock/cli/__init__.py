@@ -16,7 +16,7 @@ import typer
 from penstock.errors import PenstockError
 
 # Verbs that start processes elsewhere must clean up after Ctrl-C; the others may end where they are.
-CLEANS_UP = frozenset({"run", "profile", "import", "bench", "calibrate"})
+CLEANS_UP = frozenset({"run", "demo", "profile", "import", "bench", "calibrate"})
 
 
 def main() -> None:
@@ -73,6 +73,7 @@ def command_line() -> typer.Typer:
         tune,
     )
     from penstock.cli.running import jobs
+    from penstock.cli.running.demo import verb as demo
     from penstock.cli.whole_help import WholeHelp
 
     app = typer.Typer(
@@ -84,7 +85,22 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_top)
-    ours = (check, place, fuse, compare, run, jobs, checkpoint, tune, profile, imported, calibrate, balance, topologies)
+    ours = (
+        check,
+        place,
+        fuse,
+        compare,
+        run,
+        demo,
+        jobs,
+        checkpoint,
+        tune,
+        profile,
+        imported,
+        calibrate,
+        balance,
+        topologies,
+    )
     for verb in (*ours, added):
         verb.register(app)
     return app

@@ -1,0 +1,47 @@
+"""The demonstration in a short form: a real job moves while it runs, and its answer is Spark SQL's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from footprint import Footprint
+from pyspark.sql import SparkSession
+from rich.console import RenderableType
+
+from penstock.cli.running.demo.course import Course, run_course
+
+
+class Kept:
+    """A screen that keeps what is said, and counts the moments."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.moments = 0
+
+    def say(self, line: RenderableType) -> None:
+        self.lines.append(str(line))
+
+    def show(self, *parts: RenderableType) -> None:
+        self.moments += 1
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True)
+def test_the_job_moves_and_its_answer_is_spark_sqls(
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = Kept()
+    outcome = run_course(spark, kept, Course(rows_per_second=2_000.0, window_s=2.0, behind_s=0.0, workers=3))
+    assert outcome.before.scheduler == "even"
+    assert outcome.after.scheduler == "best"
+    assert outcome.before.moved_to(outcome.after)
+    assert outcome.foretold is not None
+    assert outcome.foretold < outcome.before.between_nodes
+    assert outcome.rows > 0
+    assert any("went over to another plan" in note for note in outcome.notes)
+    assert any("task" in line and "move" in line for line in kept.lines)
+    assert kept.moments > 1
+    assert os.listdir(tmp_path) == []
+    footprint.assert_gone()
