@@ -19,7 +19,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.apps.trips import Trips
+from penstock.apps import routes
+from penstock.apps.trips import TRIP_SCHEMA, Trips
+from penstock.flow import io
+from penstock.jobs import Topology
 
 SECONDS_MAX = 300.0  # of a gate that nobody closes: its driver has died
 AHEAD_S = 1.0  # of trips beyond those that can be due: a clock in seconds is read twice
@@ -45,6 +48,10 @@ class PacedTrips:
                 return
             yield self.trips.batch(mine[: self.trips.batch_rows])
             at += 1
+
+    def topology(self) -> Topology:
+        """Routes over these trips."""
+        return routes.build(source=io.generator(self, TRIP_SCHEMA))
 
     def close(self, after_s: float) -> int:
         """Have the sources end, so many seconds after their job was asked for; answers how many trips there are."""

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from penstock.adapt.contract import AdaptGoals, AdaptSettings, Decision
 from penstock.apps import routes
 from penstock.apps.paced_trips import PacedTrips
-from penstock.apps.trips import TRIP_SCHEMA, Trips
+from penstock.apps.trips import Trips
 from penstock.cli.running.demo.answer import require_same
 from penstock.cli.running.demo.glimpse import Glimpse, Stream
 from penstock.cli.running.demo.screen import Screen
 from penstock.cli.running.demo.tables import figures_table, graph_table
 from penstock.cli.show import counted
 from penstock.errors import InvalidInput, JobFailed
-from penstock.flow import io
 from penstock.model.plan import Plan
 from penstock.optimise.contract import BYTES
 
@@ -108,7 +107,6 @@ def run_course(spark: SparkSession, screen: Screen, course: Course | None = None
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         trips = Trips(per_second=5.0, batch_rows=50)
         pace = PacedTrips(trips, course.rows_per_second, str(Path(folder, "closed")))
-        topology = routes.build(source=io.generator(pace, TRIP_SCHEMA))
         options = JobOptions(
             scheduler="even",
             node="executor",
@@ -119,7 +117,7 @@ def run_course(spark: SparkSession, screen: Screen, course: Course | None = None
             adapt=course.adaptation(),
         )
         asked = time.monotonic()
-        with start_topology(topology, spark, options) as job:
+        with start_topology(pace.topology(), spark, options) as job:
             watch = _Watch(job, screen, course)
             before, after = watch.until_moved(), watch.behind()
             count = pace.close(time.monotonic() - asked)
