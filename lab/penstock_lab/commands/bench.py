@@ -28,6 +28,7 @@ BENCHES = (
     "costs",
     "meters",
     "checkpoint",
+    "adapt",
 )
 
 

@@ -1,0 +1,1 @@
+"""`penstock bench adapt`; `measure` has its `BENCH`."""
