@@ -26,8 +26,8 @@ $(VENV)/.stamp: pyproject.toml lab/pyproject.toml constraints.txt $(CORE)
 	@touch $@
 
 demo: $(VENV)/.stamp ## the main job gets a better plan while it runs on an embedded Spark cluster; then every scheduler compared for it
-	$(BIN)/penstock demo
 	@mkdir -p out
+	$(BIN)/penstock demo --plot out/move.png
 	$(BIN)/penstock compare routes 2x16,2x8 --plot out/routes.png
 
 test: $(VENV)/.stamp lint types unit ## everything CI runs

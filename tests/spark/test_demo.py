@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import RenderableType
 
 from penstock.cli.running.demo.course import Course, run_course
+from penstock.observe.placement_picture import draw_placements
 
 
 class Kept:
@@ -40,6 +41,12 @@ def test_the_job_moves_and_its_answer_is_spark_sqls(
     assert outcome.foretold is not None
     assert outcome.foretold < outcome.before.between_nodes
     assert outcome.rows > 0
+    plans = outcome.plans
+    assert plans.after.cost < plans.before.cost
+    picture = draw_placements(
+        plans.graph, plans.cluster, [plans.before, plans.after], tmp_path / "p.png", plans.profile
+    )
+    picture.unlink()
     assert any("went over to another plan" in note for note in outcome.notes)
     assert any("task" in line and "move" in line for line in kept.lines)
     assert kept.moments > 1

@@ -11,13 +11,15 @@ from rich.console import Console
 from penstock.adapt.contract import Decision
 from penstock.cli.running.demo import screen
 from penstock.cli.running.demo.answer import require_equal
-from penstock.cli.running.demo.course import Course, Outcome
+from penstock.cli.running.demo.course import Course, Outcome, Plans
 from penstock.cli.running.demo.glimpse import Glimpse
 from penstock.cli.running.demo.tables import figures_table, graph_table
 from penstock.cli.running.demo.verb import print_outcome
 from penstock.errors import JobFailed
-from penstock.model.plan import Slot
+from penstock.model.cluster import Cluster
+from penstock.model.plan import Plan, Slot
 from penstock.model.profile import EdgeProfile, Profile, TaskProfile
+from penstock.model.topology import Operator, OperatorGraph, Stream
 
 STREAMS = [("a", "b"), ("b", "c")]
 PROFILE = Profile(
@@ -37,6 +39,16 @@ def seen(scheduler: str, assignment: dict[str, Slot], latency_us: tuple[int, int
 BEFORE, AFTER = seen("even", EVEN, (20_000, 90_000)), seen("best", BETTER, (0, 0))
 
 
+def plan(scheduler: str, assignment: dict[str, Slot]) -> Plan:
+    return Plan(scheduler, 0, 0.0, 1.0, 0.0, 0.0, False, 2, 0.5, assignment)
+
+
+GRAPH = OperatorGraph(
+    "words", (Operator("a", 2), Operator("b", 1), Operator("c", 1)), (Stream("a", "b"), Stream("b", "c"))
+)
+PLANS = Plans(GRAPH, Cluster.uniform([(2, 4.0)]), PROFILE, plan("even", EVEN), plan("best", BETTER))
+
+
 def text(*parts: object) -> str:
     written = io.StringIO()
     console = Console(file=written, width=110)
@@ -47,7 +59,7 @@ def text(*parts: object) -> str:
 
 def outcome() -> Outcome:
     decision = Decision(0.0, True, "2 tasks move", BETTER, {"bytes_then": 10.0})
-    return Outcome(("a", "b", "c"), BEFORE, AFTER, (decision,), 6.25, ("it went over",), 400, 7)
+    return Outcome(("a", "b", "c"), PLANS, BEFORE, AFTER, (decision,), 6.25, ("it went over",), 400, 7)
 
 
 def test_a_glimpse_adds_up_what_streams_carry_and_what_of_it_crosses_nodes() -> None:
@@ -118,7 +130,7 @@ def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_somebody_elses_move_foretells_nothing() -> None:
-    assert Outcome(("a",), BEFORE, AFTER, (), 1.0, (), 1, 1).foretold is None
+    assert Outcome(("a",), PLANS, BEFORE, AFTER, (), 1.0, (), 1, 1).foretold is None
 
 
 def test_the_job_of_the_demonstration_moves_once_and_may_move_all_tasks() -> None:

@@ -5,7 +5,7 @@
 `preflight` and `binding` decide and are pure; `facts`, `stage` and `rendezvous` act and are thin.
 """
 
-from penstock.deploy.driver.binding import Replan
+from penstock.deploy.driver.binding import Replan, costed
 from penstock.deploy.driver.facts import jvm_ending_behind
 from penstock.deploy.driver.job import Job
 from penstock.deploy.driver.options import JobOptions, require_known_options
@@ -29,6 +29,7 @@ __all__ = [
     "Tuning",
     "build_profile",
     "bytes_between_nodes",
+    "costed",
     "follow",
     "foretold_bytes",
     "import_spark",

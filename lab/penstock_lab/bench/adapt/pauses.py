@@ -79,6 +79,7 @@ def watch(spark: SparkSession, case: Case, progress: Progress) -> Watched:
             for number in range(case.restarts):
                 progress(f"{_named(case)}: restart {number + 1} of {case.restarts}")
                 run.restart(found, f"restart-{number}")
+            run.linger()
         finally:
             run.job.cancel()
         found.came = {name: new_ones(jobs.arrivals(folder, name)) for name in (jobs.STATE, *jobs.OTHERS)}
@@ -140,6 +141,11 @@ class _Run:
         self.begin(name)
         self._await_schedule(before)
         found.restarts.append(Window(asked, time.time()))
+
+    def linger(self) -> None:
+        """Until rows have come behind the last window."""
+        self._wait(BEHIND_S)
+        self._await_schedule(self._newest())
 
     def _await_schedule(self, since: int) -> None:
         """Until new rows come that are on time."""

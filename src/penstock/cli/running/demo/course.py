@@ -24,7 +24,10 @@ from penstock.cli.running.demo.screen import Screen
 from penstock.cli.running.demo.tables import figures_table, graph_table
 from penstock.cli.show import counted
 from penstock.errors import InvalidInput, JobFailed
+from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan
+from penstock.model.profile import Profile
+from penstock.model.topology import OperatorGraph
 from penstock.optimise.contract import BYTES
 
 if TYPE_CHECKING:
@@ -66,10 +69,22 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
+class Plans:
+    """Both plans with what they were costed for: the measurements before the move."""
+
+    graph: OperatorGraph
+    cluster: Cluster
+    profile: Profile
+    before: Plan
+    after: Plan
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the demonstration has shown."""
 
     operators: tuple[str, ...]
+    plans: Plans
     before: Glimpse
     after: Glimpse
     decisions: tuple[Decision, ...]
@@ -126,7 +141,9 @@ def run_course(spark: SparkSession, screen: Screen, course: Course | None = None
             found = next(iter(job.results.values()))
             rows = require_same(spark, found, pace.all(routes.TASKS["source"]))
         decisions, notes = tuple(job.decisions), watch.new_notes
-        return Outcome(watch.operators, before, after, decisions, watch.moved_after_s, notes, count, rows)
+        return Outcome(
+            watch.operators, watch.plans(), before, after, decisions, watch.moved_after_s, notes, count, rows
+        )
 
 
 class _Watch:
@@ -141,6 +158,7 @@ class _Watch:
         self.operators = tuple(operator.name for operator in graph.operators)
         self._streams: Sequence[Stream] = [(stream.source, stream.target) for stream in graph.streams]
         self._before: Glimpse | None = None
+        self._profile = Profile()  # from which the last glimpse before the move was made
         self._foretold: float | None = None
         self.moved_after_s = 0.0
 
@@ -149,8 +167,8 @@ class _Watch:
         self._say_start()
         while self._plan().assignment == self._first.assignment:
             seen = self._glimpse()
-            if seen is not None and seen.assignment == self._first.assignment:
-                self._before = seen
+            if seen is not None and seen[0].assignment == self._first.assignment:
+                self._before, self._profile = seen
             self._tell_decisions()
             self._draw(None)
             self._pause(f"has found no better plan within {PATIENCE_S:.0f} s{self._last_words()}")
@@ -169,11 +187,21 @@ class _Watch:
             seen = self._glimpse()
             # No interval of before is in the window then.
             if seen is not None and self._age_s >= since_s + self._course.window_s + 2 * METRIC_S:
-                after = seen
+                after = seen[0]
             self._tell_decisions()
-            self._draw(seen)
+            self._draw(None if seen is None else seen[0])
             self._pause("has measured nothing behind its move", since_s)
         return after
+
+    def plans(self) -> Plans:
+        """The plan that the job began with and the one that it follows now."""
+        from penstock.deploy import costed
+
+        graph, slots = self._job.dataflow.graph(), self._job.slots_of_workers()
+        before, after = (
+            costed(graph, plan.assignment, slots, self._profile, plan).plan for plan in (self._first, self._plan())
+        )
+        return Plans(graph, slots.cluster(), self._profile, before, after)
 
     @property
     def new_notes(self) -> tuple[str, ...]:
@@ -191,8 +219,8 @@ class _Watch:
             raise JobFailed(msg)
         return plan
 
-    def _glimpse(self) -> Glimpse | None:
-        """The last seconds; None where nothing has been measured yet, or the plan has changed meanwhile."""
+    def _glimpse(self) -> tuple[Glimpse, Profile] | None:
+        """The last seconds and what was measured; None where that is nothing yet, or the plan has changed meanwhile."""
         plan, job = self._plan(), self._job
         try:
             profile = job.profile(self._course.window_s)
@@ -201,7 +229,7 @@ class _Watch:
         latency_us = (job.latency_us(0.5, self._course.window_s), job.latency_us(0.99, self._course.window_s))
         if job.plan is not plan:
             return None
-        return Glimpse.of(plan.scheduler, plan.assignment, self._streams, profile, latency_us)
+        return Glimpse.of(plan.scheduler, plan.assignment, self._streams, profile, latency_us), profile
 
     def _pause(self, failing: str, since_s: float = 0.0) -> None:
         """A moment, in which the job must not end, and which must not be one too many."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.interrupt import STATUS_TERMINATED, terminated
-from penstock.cli.options import Format, FormatOption, real
+from penstock.cli.options import Format, FormatOption, real, require_picture
 from penstock.cli.running.demo.course import ROWS_PER_SECOND, SCHEDULER, Course, Outcome, run_course
 from penstock.cli.running.demo.screen import Screen, screen_for
 from penstock.cli.running.demo.tables import figures_table, graph_table
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
         rate: Annotated[
             float, typer.Option("--rate", parser=real, metavar="ROWS", help="Trips a second.")
         ] = ROWS_PER_SECOND,
+        plot: Annotated[Path | None, typer.Option("--plot", help="Draw both plans to this PNG file.")] = None,
         output: FormatOption = Format.table,
     ) -> None:
         """Watch a job get a better plan while it runs; takes about half a minute and leaves nothing behind."""
@@ -47,6 +49,7 @@ def register(app: typer.Typer) -> None:
         if not 100 <= rate <= 1e6:
             msg = f"--rate is {rate:g}; give 100 to 1,000,000 trips a second"
             raise InvalidInput(msg)
+        require_picture(plot)
         with terminated() as was_terminated:
             try:
                 with progress_bar("demo") as show:
@@ -60,11 +63,18 @@ def register(app: typer.Typer) -> None:
                 stopped = JobCancelled("stopped")
                 stopped.exit_code = STATUS_TERMINATED
                 raise stopped from None
+        if plot is not None:
+            from penstock.observe.placement_picture import draw_placements
+
+            plans = outcome.plans
+            draw_placements(plans.graph, plans.cluster, [plans.before, plans.after], plot, plans.profile)
         if output is Format.json:
             print_json(outcome.document())
             return
         with screen_for(silent=False) as screen:
             print_outcome(screen, outcome)
+            if plot is not None:
+                screen.say(f"picture: {plot}")
 
 
 def print_outcome(screen: Screen, outcome: Outcome) -> None:
