@@ -133,6 +133,8 @@ def test_all_schedulers_are_asked_and_all_tables_have_titles() -> None:
     assert set(measure.QUICK_SCHEDULERS) < set(REGISTRY.own)
     (row,) = measure.BENCH.shapes["adapt_others"]([{"others": "paced", "fall": 0.034}])
     assert row == {"others": "paced", "fall %": "3.4"}
+    (row,) = measure.BENCH.shapes["adapt_schedulers"]([{"scheduler": "t3", "saved": 0.5, "last_words": "it rests"}])
+    assert row == {"scheduler": "t3", "saved %": "50.0"}
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ adapts, with the goal of fewer bytes between nodes and a short interval.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import penstock as ps
 from penstock.apps.paced_trips import PacedTrips
 from penstock.apps.trips import Trips
-from penstock.deploy import Job
+from penstock.deploy import Job, Replan, foretold_bytes
 from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import InternalError, InvalidInput
 from penstock.model.profile import Profile
@@ -30,6 +31,7 @@ ROWS_PER_SECOND = 6_000.0
 METRIC_S = 0.5
 SETTLING_S = 3.0  # behind a start or a move, which is not measured
 PATIENCE_S = 120.0  # until something has been measured
+LOOK_S = 0.2
 INTERVAL_S = 2.5  # of jobs that adapt
 HORIZON_INTERVALS, REST_INTERVALS = 10, 2
 TASKS_MAX = 1_000
@@ -82,11 +84,15 @@ class _Routes:
         self.wait(window_s + METRIC_S)
         return self.job.profile(window_s)
 
-    def between_nodes(self, profile: Profile) -> float:
-        """Bytes per second between nodes, of tasks as they are now."""
+    def node_of(self) -> dict[str, str]:
+        """The node of each task, as it is now."""
         nodes = {place.index: place.node for place in self.job.places}
-        node_of = {task: nodes[worker] for task, worker in self.job.worker_of.items()}
-        return sum(edge.rate for edge in profile.edges if node_of[edge.source] != node_of[edge.target])
+        return {task: nodes[worker] for task, worker in self.job.worker_of.items()}
+
+
+def between_nodes(profile: Profile, node_of: Mapping[str, str]) -> float:
+    """Bytes per second between tasks on different nodes."""
+    return sum(edge.rate for edge in profile.edges if node_of[edge.source] != node_of[edge.target])
 
 
 def replanned(spark: SparkSession, rounds: int, lengths: Lengths, progress: Progress) -> list[Row]:
@@ -98,27 +104,38 @@ def replanned(spark: SparkSession, rounds: int, lengths: Lengths, progress: Prog
             routes = _Routes(spark, folder)
             with routes.job as job:
                 before = routes.measured(lengths.window_s)
-                now = routes.between_nodes(before)
-                p50 = job.latency_us(0.5, lengths.window_s) / 1e3
+                now, p50 = between_nodes(before, routes.node_of()), job.latency_us(0.5, lengths.window_s)
                 found = job.replan("best", window=lengths.window_s, apply=True)
-                after, again = routes.measured(lengths.window_s), routes.measured(lengths.window_s)
-                then, next_ = routes.between_nodes(after), routes.between_nodes(again)
+                after = routes.measured(lengths.window_s)
+                again = routes.measured(lengths.window_s)
                 rows.append(
                     {
                         "even_kb_s": now / 1e3,
-                        "foretold_kb_s": found.plan.cost / 1e3,
-                        "measured_kb_s": then / 1e3,
-                        "off": off(found.plan.cost, then, now),
-                        "next_kb_s": next_ / 1e3,
-                        "next_off": off(found.plan.cost, next_, now),
+                        **_agreement(found, now, after, again, routes.node_of()),
                         "moved": len(found.moves),
                         "stood_ms": None if found.crossing is None else 1e3 * found.crossing.seconds,
-                        "even_p50_ms": p50,
+                        "even_p50_ms": p50 / 1e3,
                         "best_p50_ms": job.latency_us(0.5, lengths.window_s) / 1e3,
-                        "rows_per_s_then": (after.rows_per_second or 0.0) / (before.rows_per_second or 1.0),
                     }
                 )
     return rows
+
+
+def _agreement(found: Replan, now: float, after: Profile, again: Profile, node_of: Mapping[str, str]) -> Row:
+    """What the plan foretold at the throughput that there was then, beside what was measured twice."""
+    figures: Row = {}
+    for name, profile in (("", after), ("next_", again)):
+        foretold = foretold_bytes(found.plan, profile.rows_per_second or 0.0)
+        if foretold is None:
+            msg = "a plan that was made from a profile foretells nothing; please report this"
+            raise InternalError(msg)
+        measured = between_nodes(profile, node_of)
+        figures |= {
+            f"{name}foretold_kb_s": foretold / 1e3,
+            f"{name}measured_kb_s": measured / 1e3,
+            f"{name}off": off(foretold, measured, now),
+        }
+    return figures
 
 
 def off(foretold: float, measured: float, whole: float) -> float:
@@ -148,31 +165,26 @@ def adapted(spark: SparkSession, schedulers: Sequence[str], lengths: Lengths, pr
 
 def _watched(routes: _Routes, job: Job, lengths: Lengths) -> Row:
     """Watch a job that adapts for so long."""
-    began = time.monotonic()
-    first: float | None = None
-    settled_s = 0.0
-    while time.monotonic() < began + lengths.adapting_s:
-        moves = job.moves
-        try:
+    ends, first_places, even = time.monotonic() + lengths.adapting_s, dict(job.worker_of), None
+    first_nodes = routes.node_of()
+    while time.monotonic() < ends:
+        with contextlib.suppress(InvalidInput):  # nothing is measured yet
             profile = job.profile(INTERVAL_S)
-        except InvalidInput:
-            profile = None
-        if profile is not None and moves == job.moves == 0:
-            first = routes.between_nodes(profile)
-        routes.wait(0.2)
-        if job.moves != moves:
-            settled_s = time.monotonic() - began
-    last = routes.between_nodes(routes.measured(INTERVAL_S))
+            if job.worker_of == first_places:
+                even = between_nodes(profile, first_nodes)
+        routes.wait(LOOK_S)
+    last = between_nodes(routes.measured(INTERVAL_S), routes.node_of())
     taken = [decision for decision in job.decisions if decision.taken]
     foretold = taken[-1].figures["bytes_then"] if taken else None
+    began_s = (job.worked or (time.time(), 0.0))[0] + time.monotonic() - time.time()
     return {
-        "even_kb_s": None if first is None else first / 1e3,
+        "even_kb_s": None if even is None else even / 1e3,
         "kb_s": last / 1e3,
-        "saved": None if not first else 1 - last / first,
+        "saved": None if not even else 1 - last / even,
         "foretold_kb_s": None if foretold is None else foretold / 1e3,
         "replans": len(taken),
         "tasks_moved": job.moves,
-        "settled_s": settled_s if taken else None,
+        "settled_s": taken[-1].now_s - began_s if taken else None,
         "p50_ms": job.latency_us(0.5, INTERVAL_S) / 1e3,
-        "summary": job.decisions[-1].words if job.decisions else "",
+        "last_words": job.decisions[-1].words if job.decisions else "",
     }
