@@ -24,7 +24,7 @@ from penstock.apps.trips import TRIP_SCHEMA, Trips
 from penstock.flow import io
 from penstock.jobs import Topology
 
-SECONDS_MAX = 300.0  # of a gate that nobody closes: its driver has died
+SECONDS_MAX = 600.0  # of a gate that nobody closes: its driver has died
 AHEAD_S = 1.0  # of trips beyond those that can be due: a clock in seconds is read twice
 
 

@@ -2,7 +2,7 @@
 
 Nothing depends on how fast the machine is: trips come until the job has moved and has been seen at work behind that,
 and each wait has a limit. The job moves because it adapts, by the code and with the prudence that every job has; only
-its interval is short, and it moves once.
+its interval is short.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ WINDOW_S = 2.5  # of what is shown, and from one look of the job at itself to th
 METRIC_S = 0.5
 LOOK_S = 0.25  # from one glimpse to the next
 BEHIND_S = 4.0  # that the job is watched behind its move, at least
-PATIENCE_S = 60.0  # until the job moves, and until it has been seen behind that; a busy machine takes longer
-HORIZON_INTERVALS = 10
+PATIENCE_S = 120.0  # until the job moves, and until it has been seen behind that; a busy machine takes longer
+HORIZON_INTERVALS, REST_INTERVALS = 10, 8
+SILENCE_S = 30.0  # after which a worker counts as dead: it may be slow, and nothing is to be recovered here
 TASKS_MAX = 1_000  # that may move at once: all
 
 
@@ -57,12 +58,12 @@ class Course:
     workers: int | None = None
 
     def adaptation(self) -> AdaptSettings:
-        """Looks every window; moves once, as many tasks as pays."""
+        """Looks every window; moves as many tasks as pays, and then rests for longer than it is watched."""
         return AdaptSettings(
             goals=AdaptGoals(BYTES),
             interval_s=self.window_s,
             horizon_s=HORIZON_INTERVALS * self.window_s,
-            rest_s=10 * PATIENCE_S,
+            rest_s=REST_INTERVALS * self.window_s,
             moves_max=TASKS_MAX,
             scheduler=self.scheduler,
         )
@@ -129,6 +130,7 @@ def run_course(spark: SparkSession, screen: Screen, course: Course | None = None
             interval_s=METRIC_S,
             checkpoint=Path(folder, "kept"),
             checkpoint_interval_s=1.0,
+            silence_s=SILENCE_S,
             adapt=course.adaptation(),
         )
         asked = time.monotonic()

@@ -24,7 +24,7 @@ def graph_table(operators: Sequence[str], streams: Sequence[Stream], before: Gli
         table.add_column(node, justify="right", overflow="fold")
     table.add_column("sends to", overflow="fold")
     table.add_column("kB/s", justify="right")
-    table.add_column("of that between nodes", justify="right")
+    table.add_column("between nodes", justify="right")
     for operator in operators:
         cells = [_changed(before.tasks_on(operator, node), (now or before).tasks_on(operator, node)) for node in nodes]
         leaving: Sequence[Stream | None] = [stream for stream in streams if stream[0] == operator] or [None]
@@ -63,12 +63,12 @@ def _of(stream: Stream | None, before: Glimpse, now: Glimpse | None) -> tuple[st
     then = None if now is None else now.traffic[stream]
     seen = then or before.traffic[stream]
     between = before.traffic[stream].between_nodes
-    change = _kilo(between) if then is None else f"{_kilo(between)} -> {_kilo(then.between_nodes)}"
+    change = _kilo(between) if then is None else f"{_kilo(between)}->{_kilo(then.between_nodes)}"
     return stream[1], _kilo(seen.whole), change
 
 
 def _changed(was: int, is_now: int) -> str:
-    return str(was) if is_now == was else f"{was} -> {is_now}"
+    return str(was) if is_now == was else f"{was}->{is_now}"
 
 
 def _kilo(rate: float) -> str:
