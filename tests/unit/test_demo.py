@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
+from penstock import cli
 from penstock.adapt.contract import Decision
 from penstock.cli.running.demo import screen
 from penstock.cli.running.demo.answer import require_equal
@@ -155,3 +156,25 @@ def test_an_answer_that_is_not_spark_sqls_fails(found: list[tuple[int, str]], sa
     compare([(2, "b"), (1, "a")], expected)
     with pytest.raises(JobFailed, match=said):
         compare(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--master", "local[4]"], "--master is 'local[4]'; the demonstration needs executors of this machine"),
+        (["--master", "yarn"], "--master is 'yarn'"),
+        (["--rate", "5"], "--rate is 5; give 100 to 1,000,000 trips a second"),
+        (["--rate", "nan"], "--rate is nan"),
+        (["--rate", "many"], "'many' is not a number"),
+        (["--scheduler", "bets"], "unknown scheduler 'bets'"),
+        (["--plot", "move.txt"], "picture 'move.txt' ends in '.txt'"),
+    ],
+)
+def test_a_mistake_is_told_before_spark_starts(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["penstock", "demo", *words])
+    assert cli.run_command() == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
