@@ -42,6 +42,7 @@ def test_the_job_moves_and_its_answer_is_spark_sqls(
     assert outcome.foretold < outcome.before.between_nodes
     assert outcome.rows > 0
     plans = outcome.plans
+    assert plans is not None
     assert plans.after.cost < plans.before.cost
     picture = draw_placements(
         plans.graph, plans.cluster, [plans.before, plans.after], tmp_path / "p.png", plans.profile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,7 @@ from penstock.cli.running.demo.answer import require_equal
 from penstock.cli.running.demo.course import Course, Outcome, Plans
 from penstock.cli.running.demo.glimpse import Glimpse
 from penstock.cli.running.demo.tables import figures_table, graph_table
-from penstock.cli.running.demo.verb import print_outcome
+from penstock.cli.running.demo.verb import drawn, print_outcome
 from penstock.errors import JobFailed
 from penstock.model.cluster import Cluster
 from penstock.model.plan import Plan, Slot
@@ -132,6 +133,12 @@ def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_somebody_elses_move_foretells_nothing() -> None:
     assert Outcome(("a",), PLANS, BEFORE, AFTER, (), 1.0, (), 1, 1).foretold is None
+
+
+def test_both_plans_are_drawn_unless_the_workers_are_others(tmp_path: Path) -> None:
+    assert drawn(tmp_path / "move.png", PLANS) == f"picture: {tmp_path / 'move.png'}"
+    assert (tmp_path / "move.png").stat().st_size > 1_000
+    assert drawn(tmp_path / "none.png", None).startswith(f"no picture in {tmp_path / 'none.png'}: ")
 
 
 def test_the_job_of_the_demonstration_may_move_all_tasks_and_rests_while_it_is_watched() -> None:

@@ -85,7 +85,7 @@ class Outcome:
     """What the demonstration has shown."""
 
     operators: tuple[str, ...]
-    plans: Plans
+    plans: Plans | None  # None: a recovery has put the job on other workers
     before: Glimpse
     after: Glimpse
     decisions: tuple[Decision, ...]
@@ -156,9 +156,9 @@ class _Watch:
         self._began = time.monotonic()
         self._first = self._plan()
         self._notes, self._told = job.notes, 0
-        graph = job.dataflow.graph()
-        self.operators = tuple(operator.name for operator in graph.operators)
-        self._streams: Sequence[Stream] = [(stream.source, stream.target) for stream in graph.streams]
+        self._graph, self._slots = job.dataflow.graph(), job.slots_of_workers()
+        self.operators = tuple(operator.name for operator in self._graph.operators)
+        self._streams: Sequence[Stream] = [(stream.source, stream.target) for stream in self._graph.streams]
         self._before: Glimpse | None = None
         self._profile = Profile()  # from which the last glimpse before the move was made
         self._foretold: float | None = None
@@ -195,15 +195,18 @@ class _Watch:
             self._pause("has measured nothing behind its move", since_s)
         return after
 
-    def plans(self) -> Plans:
-        """The plan that the job began with and the one that it follows now."""
+    def plans(self) -> Plans | None:
+        """The plan that the job began with and the one that it follows now, on the workers that it began with."""
         from penstock.deploy import costed
 
-        graph, slots = self._job.dataflow.graph(), self._job.slots_of_workers()
+        slots, now = self._slots, self._plan()
+        known = {slots.slot(worker) for worker in range(len(slots.node_of))}
+        if not known >= set(now.assignment.values()):
+            return None
         before, after = (
-            costed(graph, plan.assignment, slots, self._profile, plan).plan for plan in (self._first, self._plan())
+            costed(self._graph, plan.assignment, slots, self._profile, plan).plan for plan in (self._first, now)
         )
-        return Plans(graph, slots.cluster(), self._profile, before, after)
+        return Plans(self._graph, slots.cluster(), self._profile, before, after)
 
     @property
     def new_notes(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.interrupt import STATUS_TERMINATED, terminated
 from penstock.cli.options import Format, FormatOption, real, require_picture
-from penstock.cli.running.demo.course import ROWS_PER_SECOND, SCHEDULER, Course, Outcome, run_course
+from penstock.cli.running.demo.course import ROWS_PER_SECOND, SCHEDULER, Course, Outcome, Plans, run_course
 from penstock.cli.running.demo.screen import Screen, screen_for
 from penstock.cli.running.demo.tables import figures_table, graph_table
 from penstock.cli.show import print_json, progress_bar
@@ -63,18 +63,24 @@ def register(app: typer.Typer) -> None:
                 stopped = JobCancelled("stopped")
                 stopped.exit_code = STATUS_TERMINATED
                 raise stopped from None
-        if plot is not None:
-            from penstock.observe.placement_picture import draw_placements
-
-            plans = outcome.plans
-            draw_placements(plans.graph, plans.cluster, [plans.before, plans.after], plot, plans.profile)
+        told = "" if plot is None else drawn(plot, outcome.plans)
         if output is Format.json:
             print_json(outcome.document())
             return
         with screen_for(silent=False) as screen:
             print_outcome(screen, outcome)
-            if plot is not None:
-                screen.say(f"picture: {plot}")
+            if told:
+                screen.say(told)
+
+
+def drawn(plot: Path, plans: Plans | None) -> str:
+    """Draw both plans, where they can be compared; answers what to say of it."""
+    from penstock.observe.placement_picture import draw_placements
+
+    if plans is None:
+        return f"no picture in {plot}: the job has recovered on other workers, where its first plan has no place"
+    draw_placements(plans.graph, plans.cluster, [plans.before, plans.after], plot, plans.profile)
+    return f"picture: {plot}"
 
 
 def print_outcome(screen: Screen, outcome: Outcome) -> None:
