@@ -26,7 +26,7 @@ KEYS = 11
 SCHEMA = "source int, n bigint, key bigint, at timestamp"
 WINDOW_S = 100  # a row a second
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-CHANGES_MAX = 4
+CHANGES_MAX = 5
 
 Row = tuple[int, int, int]  # source, n, key
 Answer = Counter[tuple[Any, ...]]
@@ -204,5 +204,5 @@ def moved_jobs(kinds: tuple[str, ...]) -> st.SearchStrategy[MovedJob]:
         sink=st.sampled_from(("collect", "parquet")),
         workers=st.integers(2, 3),
         transport=st.sampled_from(("auto", "auto", "socket")),
-        changes=st.lists(changes(kinds), min_size=1, max_size=CHANGES_MAX).map(tuple),
+        changes=st.lists(changes(kinds), min_size=2, max_size=CHANGES_MAX).map(tuple),
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import event, given, note, settings
 from pyspark.sql import SparkSession
 from random_moves import Change, MovedJob, moved_jobs
 from recovery_kit import PATIENCE_S, await_epoch, await_recoveries, kill
@@ -104,6 +104,7 @@ def test_whatever_moves_whenever_the_answer_is_the_same(
         await_epoch(job, 1)
         for change in moved.changes:
             await_epoch(job, job.epoch + change.epochs)
+            event(change.kind)
             KINDS[change.kind](job, change)
         gate.touch()
         found = rows_of(job)
