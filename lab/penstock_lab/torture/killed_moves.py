@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+from penstock.deploy.attempt import series
 from penstock.deploy.attempt.attempt import Attempt
 from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.deploy.driver.rendezvous import Roll
@@ -52,6 +53,11 @@ PHASES: Mapping[str, Phase] = {
     "restoring": Phase("workers connect and restore", Attempt, "publish", is_before=False, wait_s=RESTORING_SECONDS),
     "at-work": Phase("all at work under the new plan", Attempt, "await_work", is_before=False),
 }
+
+
+def all_together() -> contextlib.AbstractContextManager[object]:
+    """Have all workers stand still for a move, also where tasks could move while the others go on."""
+    return mock.patch.object(series, "why_not_live", create=True, return_value="a trial has it so")
 
 
 @contextlib.contextmanager
@@ -113,7 +119,7 @@ def worker(name: str, trial: Trial) -> None:
             os.kill(pid, signal.SIGKILL)
 
     due = source
-    with striking(phase, strike) as has_struck:
+    with all_together(), striking(phase, strike) as has_struck:
         try:
             trial.note(f"{task} from worker {source} to worker {target}: {job.move(task, target).note}")
             due = target
@@ -144,6 +150,7 @@ def dies(trial: Trial, name: str) -> None:
     trial.at_work()
     task, target = chosen(trial)
     with (
+        all_together(),
         striking(PHASES[name], lambda: os.kill(os.getpid(), signal.SIGKILL)),
         contextlib.suppress(JobFailed, InvalidInput),
     ):
