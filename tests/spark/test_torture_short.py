@@ -20,6 +20,8 @@ SEEDS = {
     "killed-recovery": 1,
     "killed-rebalance": 1,
     "killed-closing": 1,
+    "killed-move-standing": 2,
+    "killed-move-restoring": 1,
     "part-flipped": 1,  # at a recovery
     "manifest-torn": 2,
     "descriptors": 1,

@@ -17,15 +17,16 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from penstock.deploy.driver.rendezvous import Roll
 from penstock.deploy.line import sealed
 from penstock.deploy.line.door import Door
 from penstock.errors import InternalError, JobFailed
 from penstock.run.transport.handshake import OPENING, PROOF_BYTES, WELCOME, Handshake
 from penstock.run.transport.socket import listen
 from penstock.run.transport.wire import Kind, pack, write_image
-from penstock_lab.torture import damage, floods, kills, programs, surroundings
+from penstock_lab.torture import damage, floods, killed_moves, kills, programs, surroundings
 from penstock_lab.torture import trial as trial_room
-from penstock_lab.torture.contract import VOID
+from penstock_lab.torture.contract import BROKEN, HELD, VOID
 from penstock_lab.torture.jobs import Counting, Gates, Schedule, Shape, on_time_at
 from penstock_lab.torture.processes import Held
 from penstock_lab.torture.trial import Broken, Trial, Unmet, judged
@@ -60,6 +61,81 @@ def test_frames_are_counted_by_what_became_of_them(tmp_path: Path, monkeypatch: 
     floods.frames(trial)
     assert trial.row.figures["tried"] == 300
     assert all(trial.row.figures[name] > 0 for name in ("refused", "unsound"))
+
+
+# -- phases of a move ------------------------------------------------------------------------------------------------
+
+
+class Mover:
+    """Calls by which phases are known."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def ask(self) -> None:
+        self.done.append("ask")
+
+    def go(self) -> None:
+        self.done.append("go")
+
+
+@pytest.mark.parametrize(
+    ("phase", "order"),
+    [
+        (killed_moves.Phase("", Mover, "go", is_before=True), ["strike", "go", "ask", "go"]),
+        (killed_moves.Phase("", Mover, "go", is_before=False), ["go", "strike", "ask", "go"]),
+        (killed_moves.Phase("", Mover, "go", is_before=True, behind=(Mover, "ask")), ["go", "ask", "strike", "go"]),
+    ],
+)
+def test_a_death_comes_once_in_its_phase(phase: killed_moves.Phase, order: list[str]) -> None:
+    mover = Mover()
+    with killed_moves.striking(phase, lambda: mover.done.append("strike")) as has_struck:
+        assert not has_struck.is_set()
+        mover.go()
+        mover.ask()
+        mover.go()
+        assert has_struck.is_set()
+    mover.go()
+    assert mover.done == [*order, "go"]
+
+
+def test_the_calls_by_which_phases_are_known_are_there() -> None:
+    for phase in killed_moves.PHASES.values():
+        for where, name in [(phase.where, phase.name), *([] if phase.behind is None else [phase.behind])]:
+            assert callable(getattr(where, name))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_move_that_does_not_come_by_its_phase_is_void(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(None, "killed-move-told", 1, tmp_path)
+    job = SimpleNamespace(worker_of={"a/0": 0}, workers=[0, 1, 2], attempt=1, recoveries=1, epoch=1)
+
+    def move(task: str, target: int) -> SimpleNamespace:
+        job.worker_of = {task: target if is_there else 0}
+        job.attempt = 2
+        Roll().over_to("", b"")
+        return SimpleNamespace(note="moved")
+
+    job.move = move
+    trial._job = job  # type: ignore[assignment]
+    for name in ("begin", "at_work", "finish", "await_"):
+        monkeypatch.setattr(trial, name, lambda *_: None)
+    monkeypatch.setattr(trial, "pids", lambda: [0, 0, 0])
+    monkeypatch.setattr(killed_moves, "a_move", lambda _: 0.0)
+    monkeypatch.setattr(killed_moves.os, "kill", lambda *_: None)  # type: ignore[attr-defined]
+    with judged(trial):
+        killed_moves.worker("told", trial)
+    assert trial.row.verdict == (HELD if is_there else BROKEN), trial.row
+    trial = Trial(None, "killed-move-over", 1, tmp_path / "other")
+    trial._job = job  # type: ignore[assignment]
+    for name in ("begin", "at_work", "finish", "await_"):
+        monkeypatch.setattr(trial, name, lambda *_: None)
+    monkeypatch.setattr(trial, "pids", lambda: [0, 0, 0])
+    with judged(trial):
+        killed_moves.worker("over", trial)
+    assert (trial.row.verdict, trial.row.error) == (VOID, "the move did not come by Attempt.meet")
 
 
 # -- strangers -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.policy import Cause, Failures, GiveUp
+from penstock.deploy.attempt.crossing import COMMIT_SECONDS
 from penstock.deploy.attempt.epochs import CheckpointOrder, DriverEpochs
 from penstock.deploy.attempt.recovery import cause_of
 from penstock.deploy.worker.keeper import Keeper
@@ -22,9 +23,10 @@ from penstock.run.engine.epochs import TaskSnapshot
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.operators.sinks.folder import STAGING
 from penstock_lab.simulate.actors import Actor, Killed, Process
+from penstock_lab.simulate.crossings import Wish
 from penstock_lab.simulate.random_jobs import SETTING_ROWS
 from penstock_lab.simulate.readers import SINK
-from penstock_lab.simulate.workers import Simulation
+from penstock_lab.simulate.workers import Layout, Simulation
 
 if TYPE_CHECKING:
     from penstock_lab.simulate.survival import Survival
@@ -70,7 +72,8 @@ def _complain(why: str, refused: str) -> None:
 class SimulatedAttempt:
     """The workers of one attempt; to the driver's epochs it is the roll of its workers."""
 
-    def __init__(self, world: Survival, driver: Driver, checkpoint: Checkpoint) -> None:
+    def __init__(self, world: Survival, driver: Driver, checkpoint: Checkpoint, layout: Layout | None) -> None:
+        """`layout`: the plan that was wished; None: any."""
         self.driver, self.number, self._world = driver, checkpoint.attempt, world
         facts, _ = world.job.dataflow.sinks()[SINK]
         staging = f"{world.root}/staged"
@@ -80,13 +83,21 @@ class SimulatedAttempt:
         self.ports: list[Kept] = []
         self.on_the_way: list[tuple[int, Report]] = []
         self.simulation = Simulation(
-            world.seed, world.random, world.job, self._port(checkpoint), world.history, world.now_us, settings
+            world.seed,
+            world.random,
+            layout or driver.job,
+            self._port(checkpoint),
+            world.history,
+            world.now_us,
+            settings,
         )
         count = len(self.simulation.workers)
         self.processes = [Process(f"worker {w} of attempt {self.number}", w) for w in range(count)]
         self.unopened = world.random.sample(range(count), count)
         self.is_published = False
         self.unheard: list[tuple[int, int]] = []  # workers and epochs
+        self.untold: list[int] = []  # workers that have yet to hear that they are to go over
+        self.standing: set[int] = set()  # those that have, and stand still
         self.goodbyes: set[int] = set()
         self.is_cancelled = False
         self.cause: str | None = None  # why it fails
@@ -106,6 +117,25 @@ class SimulatedAttempt:
         """Tell all workers that an epoch begins; they hear it in any order."""
         count = len(self.processes)
         self.unheard += [(w, epoch) for w in self._world.random.sample(range(count), count)]
+
+    def over(self) -> None:
+        """Tell all workers to stand still and go over to the next attempt."""
+        self.untold = self._world.random.sample(range(len(self.processes)), len(self.processes))
+
+    def stands(self, w: int) -> None:
+        """A worker has heard it: it takes no more steps, and its keeper writes at most what it is at."""
+        if w not in self.goodbyes and not self.processes[w].is_dead:
+            self._world.note(w, f"stands    still in attempt {self.number}")
+            self.standing.add(w)
+            self.simulation.lose(w)
+            self.unheard = [told for told in self.unheard if told[0] != w]
+            for _ in range(len(self.ports[w].handed) - 1):
+                self.ports[w].handed.pop()
+
+    @property
+    def are_over(self) -> bool:
+        """Whether every worker stands still."""
+        return len(self.standing) == len(self.processes)
 
     def cancel(self) -> None:
         """Epochs cannot go on."""
@@ -135,8 +165,9 @@ class SimulatedAttempt:
         self.processes[w].is_dead = True
         self.simulation.lose(w)
         self.unheard = [told for told in self.unheard if told[0] != w]
-        if w in self.unopened:
-            self.unopened.remove(w)
+        for waiting in (self.unopened, self.untold):
+            if w in waiting:
+                waiting.remove(w)
         self.ports[w].handed.clear()
         if w not in self.goodbyes:
             self.fails(f"worker {w} died")
@@ -185,6 +216,9 @@ class Driver:
         self._world = world
         self.epochs: DriverEpochs | None = None
         self.attempt: SimulatedAttempt | None = None
+        self.job = world.crossings.begun(world.job)
+        self.wish: Wish | None = None  # for which it is time
+        self.is_asked = False  # somebody waits for a plan to be followed: one at a time
         self.has_finished = False
         self.gave_up = ""  # why the job was given up
         self.main: Actor = world.actors.spawn(self.process, self.process.name, self._run)
@@ -198,9 +232,11 @@ class Driver:
         self.epochs = epochs
         epochs.open()
         world.opened(self)
-        failures = Failures(world.policy)
+        failures, layout = Failures(world.policy), None
         while not epochs.is_over:
-            attempt = self._at_work(epochs)
+            attempt = self._at_work(epochs, layout)
+            if (layout := self._gone_over(epochs, attempt)) is not None:
+                continue
             if attempt.has_finished:
                 epochs.end()
             if attempt.has_finished and epochs.error is None:
@@ -225,13 +261,58 @@ class Driver:
         epochs.finish()
         self.has_finished = True
 
-    def _at_work(self, epochs: DriverEpochs) -> SimulatedAttempt:
+    def _at_work(self, epochs: DriverEpochs, layout: Layout | None) -> SimulatedAttempt:
+        """Until the attempt ends, or is to go over to another plan."""
         world = self._world
-        attempt = self.attempt = world.begin(self, epochs.checkpoint())
+        attempt = self.attempt = world.begin(self, epochs.checkpoint(), layout)
         epochs.begin(attempt, attempt.simulation.plan, len(attempt.processes))  # type: ignore[arg-type] # as a roll
         attempt.is_published = True
-        world.actors.wait(lambda: attempt.is_ending, None)
+        world.actors.wait(lambda: attempt.is_ending or self.wish is not None, None)
         return attempt
+
+    def _gone_over(self, epochs: DriverEpochs, attempt: SimulatedAttempt) -> Layout | None:
+        """What the next attempt is to follow, once all stand still; None where nothing comes of a wish."""
+        world, wish = self._world, self.wish
+        if wish is None or attempt.is_ending:  # a wish outlasts a recovery
+            return None
+        self.wish, self.is_asked = None, False
+        if not attempt.goodbyes:
+            attempt.over()
+            world.actors.wait(lambda: attempt.are_over or attempt.is_ending or bool(attempt.goodbyes), None)
+        has_parted = bool(attempt.goodbyes) and not attempt.has_finished  # others go over, in new processes
+        if not attempt.are_over and not (has_parted and attempt.cause is None and not attempt.is_cancelled):
+            return None
+        layout = wish.layout(self.job, len(attempt.processes))
+        world.give_up(attempt, stands=attempt.are_over)
+        epochs.end()
+        if epochs.stuck is not None:
+            raise epochs.stuck
+        if not epochs.is_over:
+            epochs.again()
+        self.job = layout.job
+        world.note(self.process.number, f"goes over to {layout.workers} workers, {dict(layout.plan)}")
+        return layout
+
+    def asks(self, name: str, what: str, body: Callable[[], object]) -> bool:
+        """Whether a user of this driver could ask for something, in a thread of his own."""
+        if self.epochs is None or self.attempt is None:
+            return False
+        self._world.note(self.process.number, f"asks      {what}")
+        self._world.actors.spawn(self.process, name, body)
+        return True
+
+    def go_over(self, wish: Wish) -> None:
+        """A user wants another plan, from an epoch that is committed now."""
+        epochs = self.epochs
+        if epochs is not None and not self.is_asked:
+            self.is_asked = True
+            try:
+                epochs.commit("so its tasks stay where they are", COMMIT_SECONDS)
+            except (InvalidInput, CheckpointDamaged) as error:
+                self._world.note(self.process.number, f"refuses   to go over: {type(error).__name__}")
+                self.is_asked = False
+            else:
+                self.wish = wish
 
     def savepoint(self, name: str) -> None:
         """A user asks for one; it may come to nothing, for reasons that are told."""

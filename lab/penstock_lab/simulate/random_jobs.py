@@ -12,7 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.flow.io import Sink
 from penstock.run.contract import MAIN, SETTING_EPOCH, SETTING_STAGING, Outputs, Owns, Staging, Task, TaskContext
-from penstock.run.dataflow import Dataflow, Grouping
+from penstock.run.dataflow import FORWARD, Dataflow, Grouping, OperatorSpec
 from penstock.run.endpoints import SinkFacts
 from penstock.run.operators.sinks.folder import Folder
 from penstock.run.operators.sinks.plain import Collect
@@ -38,6 +38,7 @@ SCHEMA = pa.schema(
 LATENESS_S = 3
 WINDOW_S = 10
 PATHS = 1 << 60
+TASKS_MAX = 4  # of an operator that is given another number of them
 BESIDE = "beside"  # a second sink, which collects
 ROW = ("source", "n", "key")  # what names a row that was not counted
 SETTING_ROWS = "rows"  # where there are epochs: the folder in which files of rows wait
@@ -62,12 +63,34 @@ class RandomJob:
     columns: tuple[str, ...]  # of the rows that `out` is to have
     beside: Counter[tuple[object, ...]] | None = None  # what is to come out at BESIDE; None: there is no such sink
 
+    def rescaled(self, rng: random.Random) -> RandomJob:
+        """The same with other numbers of tasks, where that changes no row: what is to come out stays the same."""
+        specs = {spec.name: spec for spec in self.dataflow.operators}
+        home = {name: name for name in specs}  # of operators that change together, by the first of them
+        for spec in specs.values():
+            for read in spec.inputs:
+                if read.grouping.kind == FORWARD:
+                    home = {name: home[read.operator] if at == home[spec.name] else at for name, at in home.items()}
+        fixed = {home[spec.name] for spec in specs.values() if not _can_be_rescaled(spec)}
+        tasks = {name: rng.randint(1, TASKS_MAX) for name in home.values() if name not in fixed}
+        changed = tuple(replace(spec, tasks=tasks.get(home[name], spec.tasks)) for name, spec in specs.items())
+        return replace(self, dataflow=replace(self.dataflow, operators=changed))
+
     def wrong(self, rows: Rows) -> list[str]:
         """What is wrong with the rows that came out."""
         found = _wrong(rows.get("out", ()), self.expected, self.columns)
         if self.beside is not None:
             found += _wrong(rows.get(BESIDE, ()), self.beside, ROW)
         return found
+
+
+def _can_be_rescaled(spec: OperatorSpec) -> bool:
+    """Not where rows would be others: of sources, which give theirs by task, of regions, and behind "all".
+
+    Nor a union: it leaves no stamp, so the path of a row would not say by which of its tasks it came.
+    """
+    is_free = spec.role != "source" and spec.kind != "union" and spec.region is None
+    return is_free and all(read.grouping.kind not in {"all", "partial-key"} for read in spec.inputs)
 
 
 class Stamp(Task):

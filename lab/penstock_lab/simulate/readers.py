@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from penstock.checkpoint import manifests
 from penstock.checkpoint.contract import Branch, Manifest
 from penstock.checkpoint.files import BEFORE, UNFINISHED
 from penstock.checkpoint.shown_log import NAME, Layout
+from penstock.checkpoint.store import Store
 from penstock.errors import CheckpointDamaged
 from penstock.run.endpoints import SinkFacts
 from penstock.run.operators.sinks.staged import PartName
@@ -234,6 +235,19 @@ class Reader:
             self._fail(f"a reader sees epochs up to {last}, and has seen {self._seen} before")
         self._seen = max(self._seen, min(last, self._firm))
         self.known = max(self.known, self._seen)
+
+    def require_savepoints(self, store: Store) -> None:
+        """All that are there are sound."""
+        for path, manifest in self.savepoints().items():
+            if faults := store.verify(manifest):
+                self._fail(f"{path} is not sound: {faults}")
+
+    def answers(self, collected: Mapping[str, Iterable[str]]) -> dict[str, list[pa.RecordBatch]]:
+        """The rows of every sink: those that readers of its folder see, and those of these files."""
+        paths = {name: [path.removeprefix(BUCKET) for path in found] for name, found in collected.items()}
+        if self.folder is not None:
+            paths[SINK] = [f"{self.folder}/{name}" for name in self.shown()]
+        return {name: list(self.rows(found)) for name, found in paths.items()}
 
     def rows(self, paths: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of files."""

@@ -26,6 +26,7 @@ from penstock.errors import CheckpointDamaged, StaleAttempt, StoreUnusable
 from penstock.run.engine.worker import Checkpoint
 from penstock_lab.simulate.actors import Actor, Actors, Killed, Process
 from penstock_lab.simulate.attempts import Driver, Kept, SimulatedAttempt
+from penstock_lab.simulate.crossings import Crossings
 from penstock_lab.simulate.disk import Disk
 from penstock_lab.simulate.network import History
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
@@ -33,7 +34,7 @@ from penstock_lab.simulate.readers import SINK, Reader
 from penstock_lab.simulate.refusals import STALL_STEPS, Refusals
 from penstock_lab.simulate.returns import Returns, is_refused
 from penstock_lab.simulate.system import AFTER, AMID, BEFORE, BUCKET, System, replaced
-from penstock_lab.simulate.workers import FAR_US, START_US, SimulationFailed
+from penstock_lab.simulate.workers import FAR_US, START_US, Layout, SimulationFailed
 
 STEPS_MAX = 200_000
 PAUSE_US = 5_000  # until somebody starts the job again
@@ -64,7 +65,7 @@ class Survival:
         self._file_us = rng.choice((1, 30))
         self._eager = rng.choice((0.1, 0.5, 0.9))  # how readily drivers get their turn
         self.savepoints_left = rng.randint(0, SAVEPOINTS_MAX)
-        self.returns = Returns(seed)
+        self.returns, self.crossings = Returns(seed), Crossings(seed)
         self._slow = rng.choice((None, None, 0, 1))  # a worker whose disk is
         self.disk = Disk()
         self.actors = Actors(lambda: self.now_us)
@@ -113,6 +114,7 @@ class Survival:
             self.savepoints_left -= self._savepoint(f"s{self.savepoints_left - 1}")
         if (name := self.returns.asks()) is not None:
             self._savepoint(name)
+        self.crossings.turn(self._current)
         self._stall_one()
         if self._failed is not None:
             raise self._failed
@@ -154,6 +156,9 @@ class Survival:
         """What is between drivers and workers moves on."""
         did = False
         for attempt in list(self.attempts):
+            while attempt.untold and not attempt.unopened and self.random.random() < self.crossings.haste:
+                did = True
+                attempt.stands(attempt.untold.pop())
             while attempt.unheard and not attempt.unopened and self.random.random() < 0.5:
                 did = True
                 w, epoch = attempt.unheard.pop()
@@ -168,7 +173,7 @@ class Survival:
             while attempt.on_the_way and self.random.random() < 0.3:
                 did = True
                 attempt.arrives()
-            did = did or bool(attempt.unheard or waiting or attempt.on_the_way)
+            did = did or bool(attempt.unheard or attempt.untold or waiting or attempt.on_the_way)
         return did
 
     def _stall_one(self) -> None:
@@ -235,17 +240,17 @@ class Survival:
         """The driver that was started last, while it lives."""
         return self.drivers[-1] if self.drivers and not self.drivers[-1].main.is_over else None
 
-    def begin(self, driver: Driver, checkpoint: Checkpoint) -> SimulatedAttempt:
+    def begin(self, driver: Driver, checkpoint: Checkpoint, layout: Layout | None) -> SimulatedAttempt:
         """A driver begins an attempt."""
-        attempt = SimulatedAttempt(self, driver, checkpoint)
+        attempt = SimulatedAttempt(self, driver, checkpoint, layout)
         self.attempts.append(attempt)
         self.attempts_begun += 1
         self.note(driver.process.number, f"attempt   {attempt.number} goes on from epoch {checkpoint.first - 1}")
         return attempt
 
-    def give_up(self, attempt: SimulatedAttempt) -> None:
-        """Its workers are told to end; some do not hear it for a while."""
-        attempt.steps_left = self.random.choice((0, self.random.randint(0, STALE_STEPS_MAX)))
+    def give_up(self, attempt: SimulatedAttempt, *, stands: bool = False) -> None:
+        """Its workers are told to end; some do not hear it for a while, unless all of them stand still."""
+        attempt.steps_left = 0 if stands else self.random.choice((0, self.random.randint(0, STALE_STEPS_MAX)))
 
     def opened(self, driver: Driver) -> None:
         """A driver has found where to go on."""
@@ -258,12 +263,9 @@ class Survival:
             raise Killed
 
     def _savepoint(self, name: str) -> bool:
-        driver = self._current
-        if driver is None or driver.epochs is None or driver.attempt is None:
-            return False
-        self.note(driver.process.number, f"asks      for savepoint {name}")
-        self.actors.spawn(driver.process, name, lambda: driver.savepoint(name))
-        return True
+        """Whether somebody could ask for one."""
+        current = self._current
+        return current is not None and current.asks(name, f"for savepoint {name}", partial(current.savepoint, name))
 
     def _look_at_drivers(self) -> None:
         for driver in self.drivers:
@@ -456,14 +458,10 @@ class Survival:
         reader = Process("reader", 0)
         with self.system.acting(reader):
             store = Store(self.root)
-            for path, manifest in self.reader.savepoints().items():
-                if faults := store.verify(manifest):
-                    self.fail(f"{path} is not sound: {faults}")
+            self.reader.require_savepoints(store)
             collected = {} if last.epochs is None else last.epochs.collected
-            paths = {name: [path.removeprefix(BUCKET) for path in sink.files()] for name, sink in collected.items()}
-            if self.reader.folder is not None:
-                paths[SINK] = [f"{self.reader.folder}/{name}" for name in self.reader.shown()]
-        for wrong in self.job.wrong({name: list(self.reader.rows(found)) for name, found in paths.items()}):
+            files = {name: sink.files() for name, sink in collected.items()}
+        for wrong in self.job.wrong(self.reader.answers(files)):
             self.fail(wrong)
 
     def _end_all(self) -> None:

@@ -29,6 +29,7 @@ from penstock_lab.simulate.network import Ends, History, Network, SimulatedLinks
 from penstock_lab.simulate.random_jobs import OutOfOrder, RandomJob, random_job
 
 STEPS_MAX = 300_000
+WORKERS_MAX = 4
 START_US = 1_000_000
 FAR_US = 1 << 60  # a worker that waits until then waits for frames alone
 CHECK_EVERY = 8  # steps
@@ -56,6 +57,20 @@ class Outcome:
 EpochsOf = Callable[[int], Epochs]  # by worker
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one attempt at a job follows: its dataflow, which may have other numbers of tasks, and where they are."""
+
+    job: RandomJob
+    workers: int
+    plan: Mapping[str, int]
+
+    @classmethod
+    def drawn(cls, job: RandomJob, workers: int, rng: random.Random) -> Layout:
+        """Any plan for so many workers."""
+        return cls(job, workers, {task: rng.randrange(workers) for task in task_ids(job.dataflow)})
+
+
 class Simulation:
     """One job of one seed; or, where a job is given, one attempt at it."""
 
@@ -63,20 +78,21 @@ class Simulation:
         self,
         seed: int,
         rng: random.Random | None = None,
-        job: RandomJob | None = None,
+        job: RandomJob | Layout | None = None,
         epochs: EpochsOf | None = None,
         history: History | None = None,
         now_us: int = START_US,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """`settings` are those that tasks are told."""
+        """`settings` are those that tasks are told; of a job without a layout chance has one made."""
         self.seed, self._settings = seed, settings or {}
         self._random = rng = rng or random.Random(seed)  # noqa: S311 - a simulation
-        self.job: RandomJob = job or random_job(rng)
+        given = job if isinstance(job, Layout) else None
+        self.job: RandomJob = given.job if given is not None else job or random_job(rng)  # type: ignore[assignment]
         self._epochs, self.history = epochs, history or History()
         self.module = "workers" if epochs is None else "survival"  # by which people repeat it
         self.now_us = now_us
-        workers = rng.randint(1, 4)
+        workers = rng.randint(1, WORKERS_MAX) if given is None else given.workers
         self._ticks_us = rng.choice(((0,), (0, 1, 20), (0, 150, 4_000)))
         self._haste = [rng.choice((1, 1, 8)) for _ in range(workers)]  # how readily each worker gets its turn
         run_settings = RunSettings(
@@ -86,8 +102,7 @@ class Simulation:
             metered=False,
             interval_s=FAR_US / 1e6,
         )
-        plan = {task: rng.randrange(workers) for task in task_ids(self.job.dataflow)}
-        self.plan = plan
+        self.plan = plan = (given or Layout.drawn(self.job, workers, rng)).plan
         self._shares = [share_of(self.job.dataflow, plan, w, run_settings) for w in range(workers)]
         delays_us = rng.choice(((0,), (0, 5, 300), (10, 2_000, 50_000)))
         self._network = Network(_ends(self._shares, plan), rng, delays_us, lambda: self.now_us, self.history)

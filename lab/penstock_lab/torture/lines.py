@@ -8,8 +8,11 @@ from pathlib import Path
 from penstock.deploy.line.sealed import LANES
 from penstock.errors import InvalidInput
 from penstock_lab.torture.contract import Line
+from penstock_lab.torture.killed_moves import PHASES
 
 COMPLETE = "complete; 0 lost, 0 repeated, 0 out of order"
+ONE_PLACE = f"{COMPLETE}; each task in one place"
+FLAT = f"{COMPLETE}; memory at most 10 % above"
 TYPED = "typed error or recovery within 10 s; then complete, 0 / 0 / 0"
 TOLD = "typed error, recovery, or a note that it tries again, within 10 s; then error or recovery; then 0 / 0 / 0"
 NO_GROWTH = "memory, descriptors, threads, segments grow at most 1 %; 0 / 0 / 0"
@@ -32,7 +35,12 @@ LINES = (
     Line("killed-closing", "worker killed -9 when its sources have ended", COMPLETE),
     Line("killed-both-ends", "both ends of a channel killed -9 at once", COMPLETE),
     Line("moved", "tasks moved eight times while rows come", COMPLETE),
-    Line("killed-move", "worker killed -9 at each step of a move", COMPLETE),
+    Line("moved-often", "100 moves a minute under 10,000 rows a second", FLAT, trials=1, limit_s=300.0),
+    *(
+        Line(f"killed-move-{name}", f"worker killed -9 in a move: {each.about}", ONE_PLACE)
+        for name, each in PHASES.items()
+    ),
+    Line("killed-move-driver", "driver killed -9 in a move, each phase in turn; started again", COMPLETE, master=None),
     Line("part-truncated", "a part of the newest epoch truncated", TYPED),
     Line("part-flipped", "one bit of a part flipped", TYPED),
     Line("part-removed", "a part removed", TYPED),
@@ -65,7 +73,15 @@ LINES = (
         processes=2,
     ),
     Line("mutated-files", "5,000 mutated parts and manifests", ONLY_TYPED, master=None, processes=2),
-    Line("simulation", "250 simulated jobs with crashes", COMPLETE, trials=40, master=None, processes=2, limit_s=900.0),
+    Line(
+        "simulation",
+        "250 simulated jobs with crashes, moves and rescales",
+        COMPLETE,
+        trials=40,
+        master=None,
+        processes=2,
+        limit_s=900.0,
+    ),
     Line(
         "overload",
         FLOODED,

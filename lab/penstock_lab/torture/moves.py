@@ -1,25 +1,25 @@
-"""Jobs that go over to another plan while they run: again and again under load, and with a worker killed on the way.
+"""Jobs that go over to another plan while they run: eight times, and a hundred times a minute under load.
 
-A worker is killed at one step of a crossing, which the seed chooses: while the epoch is awaited from which the job goes
-on, when workers are told to stand still, when all do, while they come to the next attempt, when they have their orders.
+Sources give their rows on a schedule that no move changes, so what a move holds up has to be worked off behind it.
+Deaths on the way are in `killed_moves.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-from unittest import mock
+import time
+from collections.abc import Callable, Mapping
 
-from penstock.checkpoint.store import Store
-from penstock.deploy.attempt.attempt import Attempt
-from penstock.errors import InvalidInput, JobFailed
-from penstock_lab.torture.trial import Broken, Trial
+from penstock_lab.torture.jobs import Shape
+from penstock_lab.torture.load import MEMORY_GROWTH_MAX, grown
+from penstock_lab.torture.processes import held
+from penstock_lab.torture.trial import Broken, Trial, Unmet
 
 MOVES = 8
 PAUSE_SECONDS = 0.3  # at most, between two moves
+A_MINUTE = 100  # moves
+QUICK_SECONDS = 6.0
+OFTEN = Shape(rows=125, pace_s=0.05)  # 10,000 rows a second of four sources
 
 
 def moved(trial: Trial) -> None:
@@ -47,54 +47,37 @@ def a_move(trial: Trial) -> float:
     return crossing.seconds
 
 
-def killed(trial: Trial) -> None:
-    """A worker dies at one step of a move; the job goes on under the plan that it had, or under the new one."""
-    step = trial.choose.choice(tuple(STEPS))
-    trial.note(f"killed {step}")
+def often(trial: Trial) -> None:
+    """A hundred moves a minute under load: nothing is lost, and nobody's memory grows."""
+    seconds = 60.0 * trial.minutes or QUICK_SECONDS
+    trial.shape, trial.sink, trial.interval_s = (
+        Shape(4, int(seconds / OFTEN.pace_s), OFTEN.rows, OFTEN.pace_s),
+        "parquet",
+        1.0,
+    )
     trial.begin()
     trial.at_work()
-    attempt = trial.job.attempt
-    with STEPS[step](trial):
-        try:
-            a_move(trial)
-        except (JobFailed, InvalidInput) as error:
-            trial.note(f"{type(error).__name__}: {error}")
-    trial.await_(lambda: trial.job.attempt > attempt and trial.job.recoveries > 0, "a recovery")
-    epoch = trial.job.epoch
-    trial.await_(lambda: trial.job.epoch > epoch, "an epoch behind it")
-    a_move(trial)
+    stood: list[float] = []
+    samples: list[float] = []
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        due = began + len(stood) * 60.0 / A_MINUTE
+        time.sleep(max(0.0, due - now))
+        stood.append(a_move(trial))
+        samples.append(float(sum(held(pid).memory_bytes for pid in (os.getpid(), *trial.pids()))))
+    took = time.monotonic() - began
+    growth = grown(samples)
+    trial.row.figures |= {"stood_s": max(stood), "moves_a_minute": 60 * len(stood) / took, "memory_growth": growth}
+    if trial.job.recoveries:
+        msg = f"moves without a fault cost {trial.job.recoveries} recoveries: {trial.job.notes}"
+        raise Broken(msg)
     trial.finish()
+    if growth > MEMORY_GROWTH_MAX and trial.minutes:
+        msg = f"memory grew by {growth:.1%}"
+        raise Broken(msg)
+    if len(stood) < A_MINUTE * took / 60 / 2:
+        msg = f"there was time for {len(stood)} moves in {took:.0f} s: the machine does too much else"
+        raise Unmet(msg)
 
 
-@contextlib.contextmanager
-def killing_at(trial: Trial, where: type, name: str, *, before: bool) -> Iterator[None]:
-    """Have a worker die when a method of the driver's is called next, or has just been."""
-    real: Callable[..., Any] = getattr(where, name)
-    left = [trial.choose.choice(trial.pids())]
-
-    def strike() -> None:
-        if left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(left.pop(), signal.SIGKILL)
-
-    def struck(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # of any method
-        if before:
-            strike()
-        try:
-            return real(*args, **kwargs)
-        finally:
-            strike()
-
-    with mock.patch.object(where, name, struck):
-        yield
-
-
-STEPS: Mapping[str, Callable[[Trial], contextlib.AbstractContextManager[None]]] = {
-    "while an epoch is awaited": lambda trial: killing_at(trial, Store, "commit", before=True),
-    "when workers are told to stand still": lambda trial: killing_at(trial, Attempt, "take_over", before=True),
-    "when all stand still": lambda trial: killing_at(trial, Attempt, "take_over", before=False),
-    "while they come to the next attempt": lambda trial: killing_at(trial, Attempt, "meet", before=True),
-    "when they have their orders": lambda trial: killing_at(trial, Attempt, "publish", before=False),
-}
-
-TRIALS: Mapping[str, Callable[[Trial], None]] = {"moved": moved, "killed-move": killed}
+TRIALS: Mapping[str, Callable[[Trial], None]] = {"moved": moved, "moved-often": often}

@@ -18,6 +18,9 @@ PROMISES = """## What is promised
   worker, two, an executor, the driver. Its sources must replay (files, `rate`, DataFrames, generators that give the
   same rows again) and its sinks commit (`parquet`, `collect`). A callback sink is told rows at least once, with task,
   epoch and sequence. Rows are worked on again after a failure; what is shown is not.
+- **Moves.** A job that goes over to another plan while it runs keeps all of this, also where a worker or the driver
+  dies in any phase of the move (`killed-move-...`): then it follows the plan that it had, or the new one, and each task
+  is in one place.
 - **Order.** Rows of one source task keep their order on each edge, so a sink task has them in order where they came by
   one way. An ordered region keeps the order of its input, also while replicas leave and join and through recoveries.
 - **No half epoch.** A reader of the sink's folder (`spark.read.parquet`) sees the rows of whole epochs.
@@ -146,6 +149,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "to_answer_s": ("error or next epochs", "s"),
     "to_end_s": ("ended or recovered", "s"),
     "stood_s": ("stood for a move", "s"),
+    "moves_a_minute": ("moves a minute", ""),
     "workers_gone_s": ("workers gone", "s"),
     "again_s": ("ended by the second program", "s"),
     "latency_back_s": ("latency back", "s"),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock_lab.torture import damage, floods, kills, load, moves, programs, surroundings
+from penstock_lab.torture import damage, floods, killed_moves, kills, load, moves, programs, surroundings
 from penstock_lab.torture.contract import HELD, Line
 from penstock_lab.torture.lines import find_line
 from penstock_lab.torture.trial import Trial, judged
@@ -24,6 +24,7 @@ from penstock_lab.torture.trial import Trial, judged
 TRIALS: dict[str, Callable[[Trial], None]] = {
     **kills.TRIALS,
     **moves.TRIALS,
+    **killed_moves.TRIALS,
     **damage.TRIALS,
     **surroundings.TRIALS,
     **programs.TRIALS,

@@ -1,4 +1,6 @@
-"""A driver that dies: a program of its own runs the job, is killed -9, and the same program is started again.
+"""A driver that dies, at some moment or in a phase of a move: a program of its own runs the job and is killed -9.
+
+Then the same program is started again.
 
     python -m penstock_lab.torture.programs ORDER.json
 
@@ -20,6 +22,7 @@ import pyarrow.parquet as pq
 from penstock.deploy import local_session
 from penstock_lab.torture.contract import is_clean
 from penstock_lab.torture.jobs import Numbered
+from penstock_lab.torture.killed_moves import PHASES, dies
 from penstock_lab.torture.processes import is_alive
 from penstock_lab.torture.trial import LOOK_SECONDS, Broken, Trial, Unmet, checked
 
@@ -29,12 +32,12 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 START_SECONDS, END_SECONDS, LEAVE_SECONDS = 90.0, 90.0, 5.0
 LIMIT_SECONDS = 300.0
 PIDS, DONE = "workers.json", "done.json"
+MOVES = "dies-in-a-move-"  # the gate of a phase; who claims it dies
 
 
 def driver(trial: Trial) -> None:
     """The driver is killed at a moment that the seed chooses, and the program started again."""
-    order = trial.folder / "order.json"
-    order.write_text(json.dumps({"seed": trial.row.seed, "folder": str(trial.folder), "line": trial.row.line}))
+    order = ordered(trial)
     when = trial.choose.choice(("before the first epoch", "at work", "at work", "closing"))
     trial.note(f"killed {when}")
     first = started(order)
@@ -49,6 +52,36 @@ def driver(trial: Trial) -> None:
     finally:
         first.kill()
         first.wait()
+    goes_on(trial, order, first)
+
+
+def in_a_move(trial: Trial) -> None:
+    """The driver dies in a phase of a move; one phase after the other, seed by seed."""
+    phase = sorted(PHASES)[trial.row.seed % len(PHASES)]
+    trial.note(f"killed in a move: {PHASES[phase].about}")
+    trial.gates.set(f"{MOVES}{phase}")
+    order = ordered(trial)
+    first = started(order)
+    try:
+        first.wait(START_SECONDS)
+    except subprocess.TimeoutExpired:
+        msg = f"the driver did not come to this phase within {START_SECONDS:g} s"
+        raise Unmet(msg) from None
+    finally:
+        first.kill()
+        first.wait()
+    goes_on(trial, order, first)
+
+
+def ordered(trial: Trial) -> Path:
+    """What the program is told."""
+    order = trial.folder / "order.json"
+    order.write_text(json.dumps({"seed": trial.row.seed, "folder": str(trial.folder), "line": trial.row.line}))
+    return order
+
+
+def goes_on(trial: Trial, order: Path, first: subprocess.Popen[bytes]) -> None:
+    """The workers end with their driver; started again, the program ends well, and the rows are all there once."""
     killed = time.monotonic()
     if first.returncode != -signal.SIGKILL or trial.gates.is_there(DONE):
         msg = f"the program had done its work when it was to be killed; it ended with {first.returncode}"
@@ -108,6 +141,9 @@ def main(words: list[str]) -> int:
     waiting = trial.gates.at(f".{PIDS}")
     waiting.write_text(json.dumps(trial.pids()))
     waiting.replace(trial.gates.at(PIDS))
+    for phase in PHASES:
+        if trial.gates.claimed(f"{MOVES}{phase}"):
+            dies(trial, phase)
     job.wait(LIMIT_SECONDS)
     if trial.sink == "collect":
         folder = trial.folder / "collected"
@@ -117,7 +153,7 @@ def main(words: list[str]) -> int:
     return 0
 
 
-TRIALS: Mapping[str, Callable[[Trial], None]] = {"killed-driver": driver}
+TRIALS: Mapping[str, Callable[[Trial], None]] = {"killed-driver": driver, "killed-move-driver": in_a_move}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

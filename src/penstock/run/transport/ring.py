@@ -99,6 +99,8 @@ class RingChannel:
         self._image_max = segment.part_bytes_max - HEADER.size
         self._part_max = segment.part_bytes_max
         self.peer_wake = segment.wake_fileno()  # open as long as the producer holds the segment
+        with contextlib.suppress(RingGone):  # its end is told by what is written next
+            producer.check_peer()  # the descriptor for this look is had now, and not when memory and time are short
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
