@@ -26,6 +26,7 @@ from penstock_lab.simulate.network import Ends
 from penstock_lab.simulate.random_jobs import SETTING_AT_ONCE, RandomJob, random_job
 from penstock_lab.simulate.workers import Simulation
 
+EPOCHS_MAX = 60
 LENGTHS = (12, 50, 200, 400)  # rows of each source task, so that many moves come before the end
 
 
@@ -116,7 +117,7 @@ class LiveMoves(Simulation):
             return
         if not self.able() and (waiting or self._said):
             return
-        if not self._is_under_way and self._random.random() < self._eagerness:
+        if not self._is_under_way and self._epoch < EPOCHS_MAX and self._random.random() < self._eagerness:
             self._begin()
         else:
             super().step()
@@ -241,13 +242,14 @@ class LiveMoves(Simulation):
         if machine.moves.is_old(e) or share.local_number.get(number) != e:
             return False
         source = machine.layout.edges[e].source
-        if source is None or e not in machine.moves.outputs_of(source):
+        if source is None or machine.moves.has_finished(source) or e not in machine.moves.outputs_of(source):
             return False
         there = share.peer_of.get(e)
         if there is None:
             return True
         far = self.workers[there].share.local_number.get(number)
-        return far is not None and not self.workers[there].machine.moves.is_old(far)
+        machine = self.workers[there].machine
+        return far is not None and not machine.moves.is_old(far) and machine.layout.edges[far].target is not None
 
 
 def _job_without_region(rng: random.Random) -> RandomJob:

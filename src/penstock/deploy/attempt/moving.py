@@ -7,6 +7,7 @@ Events go in, what is to be told to all workers comes out, in order. Phases:
     switching   the move's epoch has begun; the parts of workers that tasks leave are awaited (`kept`)
     landing     those to which they come read their state, and say when they are at work (`said`)
     over        all are, and the epoch is committed (`committed`): the plan counts
+    dropping    one has refused: until all have forgotten it no epoch may begin (`said`)
     refused     nothing has changed
 
 What fails a worker or the attempt meanwhile is a failure like any other, from which the job goes on under the plan that
@@ -22,6 +23,7 @@ from enum import Enum
 from penstock.errors import InternalError
 from penstock.run.engine.moves import (
     CAME,
+    DROPPED,
     ENDED,
     PREPARED,
     REFUSED,
@@ -41,6 +43,7 @@ class Phase(Enum):
     SWITCHING = "switching"
     LANDING = "landing"
     OVER = "over"
+    DROPPING = "dropping"
     REFUSED = "refused"
 
 
@@ -69,6 +72,7 @@ class LiveMove:
         self.phase, self.epoch = Phase.WAITING, 0
         self.why, self.is_late = "", False  # of a refusal, and whether a task had finished
         self._prepared: set[int] = set()
+        self._dropped: set[int] = set()
         self._workers = workers
         self._parts: dict[int, Mapping[str, object]] = {}
         self._came: set[int] = set()
@@ -96,6 +100,10 @@ class LiveMove:
         elif phase == CAME and self.phase is Phase.LANDING:
             self._came.add(worker)
             return self._end()
+        elif phase == DROPPED and self.phase is Phase.DROPPING:
+            self._dropped.add(worker)
+            if len(self._dropped) == self._workers:
+                self.phase = Phase.REFUSED
         elif phase not in {PREPARED, REFUSED, ENDED}:
             msg = f"worker {worker} says {phase!r} of move {number}, which is {self.phase.value}; please report this"
             raise InternalError(msg)
@@ -103,12 +111,16 @@ class LiveMove:
 
     def give_up(self, why: str) -> list[Step]:
         """Nothing comes of it; possible until its epoch begins."""
-        had_begun, self.phase, self.why = self.phase is Phase.PREPARING, Phase.REFUSED, why
-        return [Tell(drop_command())] if had_begun else []
+        self.why = why
+        if self.phase is Phase.WAITING:
+            self.phase = Phase.REFUSED
+            return []
+        self.phase = Phase.DROPPING
+        return [Tell(drop_command(self.number))]
 
     def kept(self, worker: int, epoch: int | None, part: Mapping[str, object]) -> list[Step]:
         """A worker's part of an epoch is kept; None: that of every epoch from now on."""
-        if self.phase is Phase.REFUSED or self.phase is Phase.OVER or worker not in self.sources:
+        if worker not in self.sources:
             return []
         if epoch is None or epoch == self.epoch:
             self._parts.setdefault(worker, part)  # its end may follow
@@ -133,6 +145,8 @@ class LiveMove:
         """The workers for whose word the move waits."""
         if self.phase is Phase.PREPARING:
             return sorted(set(range(self._workers)) - self._prepared)
+        if self.phase is Phase.DROPPING:
+            return sorted(set(range(self._workers)) - self._dropped)
         if self.phase is Phase.SWITCHING:
             return sorted(self.sources - self._parts.keys())
         return sorted(self.targets - self._came)

@@ -33,7 +33,7 @@ from penstock.run.machine.moves import put
 from penstock.run.transport.host import WorkerPlace
 
 WORD = "move "
-PREPARED, REFUSED, ENDED, CAME = "prepared", "refused", "ended", "came"
+PREPARED, REFUSED, ENDED, DROPPED, CAME = "prepared", "refused", "ended", "dropped", "came"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def prepare_command(move: Move) -> str:
     return _command("prepare", {"number": move.number, "epoch": move.epoch, "to": dict(move.to)})
 
 
-def drop_command() -> str:
+def drop_command(number: int) -> str:
     """That nothing comes of it."""
-    return _command("drop", {})
+    return _command("drop", {"number": number})
 
 
 def come_command(parts: Sequence[Mapping[str, object]]) -> str:
@@ -146,6 +146,7 @@ class Moves:
                 self._prepare(Move(int(body["number"]), int(body["epoch"]), to))
             case "drop":
                 self._drop()
+                self.tell({"number": int(body["number"]), "phase": DROPPED, "why": ""})
             case "come":
                 self._fetch(body["parts"])
             case "over":
