@@ -124,7 +124,7 @@ class Moves:
         self._new_peers: set[int] = set()  # that are not met yet
         self._left: list[int] = []  # tasks that have gone, in an epoch that is not handed over yet
         self._has_told = self._has_begun = self._is_fetching = False
-        self._is_wanted = True  # although it may have no task
+        self._is_wanted = bool(parts.share.tasks)  # also when all have moved
         parts.snapshots.saved = self._saved
         parts.snapshots.handed_over = self._handed_over
 
