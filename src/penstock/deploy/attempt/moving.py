@@ -1,17 +1,11 @@
 """A live move as the driver decides it: when to prepare, switch, hand over, and when it is over. Pure.
 
-Events go in, what is to be told to all workers comes out, in order. Phases:
-
-    waiting     no further epoch begins; the one under way is committed first (`held`)
-    preparing   workers make tasks and connections; until all have said so it can be dropped (`said`)
-    switching   the move's epoch has begun; the parts of workers that tasks leave are awaited (`kept`)
-    landing     those to which they come read their state, and say when they are at work (`said`)
-    over        all are, and the epoch is committed (`committed`): the plan counts
-    dropping    one has refused: until all have forgotten it no epoch may begin (`said`)
-    refused     nothing has changed
-
-What fails a worker or the attempt meanwhile is a failure like any other, from which the job goes on under the plan that
-it had; nothing of it is decided here. Decision: docs/decisions/0046-moves.md.
+Events go in, what is to be told to all workers comes out, in order. No epoch begins until the one under way is
+committed (`held`) and workers have made tasks and connections (`said`); where one refuses, until all have forgotten the
+move again, because a marker that overtook the word would set it off. Then its epoch begins. When the parts of workers
+that tasks leave are kept (`kept`), those to which they come read their state. When these are at work and the epoch is
+committed (`committed`), the plan counts. What fails a worker or the attempt meanwhile is a failure like any other, from
+which the job goes on under the plan that it had; nothing of it is decided here. Decision: docs/decisions/0046-moves.md.
 """
 
 from __future__ import annotations
