@@ -60,11 +60,11 @@ def test_in_whatever_order_the_last_words_come_it_is_over_once(seed: int) -> Non
     one = LiveMove(7, {"a/0": 1, "b/1": 2}, BEFORE, 3)
     prepared(one)
     events = [lambda: one.kept(0, 5, PART), lambda: one.kept(1, 5, PART), lambda: one.kept(2, 5, PART)]
-    random.Random(seed).shuffle(events)  # noqa: S311 - a test
+    random.Random(seed).shuffle(events)
     assert [words(event()) for event in events].count(["come"]) == 1
     assert one.phase is Phase.LANDING
     events = [lambda: one.said(1, 7, CAME), lambda: one.said(2, 7, CAME), lambda: one.committed(5)]
-    random.Random(seed).shuffle(events)  # noqa: S311 - a test
+    random.Random(seed).shuffle(events)
     assert [words(event()) for event in events] == [[], [], ["over"]]
 
 

@@ -108,14 +108,18 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
 }
 
 
+def failure_of(seed: int) -> SimulationFailed | None:
+    try:
+        LiveMoves(seed).run()
+    except SimulationFailed as error:
+        return error
+    return None
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, said = FAULTS[fault]
     plant(monkeypatch.setattr)
-    for seed in SEEDS:
-        try:
-            LiveMoves(seed).run()
-        except SimulationFailed as failed:
-            assert re.search(said, str(failed).splitlines()[0]), str(failed).splitlines()[0]
-            return
-    pytest.fail("nobody noticed")
+    failed = next((found for seed in SEEDS if (found := failure_of(seed)) is not None), None)
+    assert failed is not None
+    assert re.search(said, str(failed).splitlines()[0]), str(failed).splitlines()[0]
