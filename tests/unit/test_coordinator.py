@@ -240,3 +240,31 @@ def test_whatever_the_order_every_file_is_shown_once_and_the_job_is_over(workers
     assert sorted(files) == sorted(staged)
     assert epochs == list(range(1, len(epochs) + 1))
     assert c.stale == 0
+
+
+def test_while_it_is_held_an_epoch_begins_for_each_that_is_let() -> None:
+    c = coordinator()
+    c.begins(1_000)
+    c.hold()
+    assert c.held_at is None  # one is under way
+    for worker in range(2):
+        c.reported(report(worker, 7))
+    c.committed(7, 1_500)
+    assert (c.held_at, c.wakes_at()) == (8, None)
+    c.ask()
+    assert c.begins(9_000) is None
+    c.let_one()
+    assert c.begins(1_500) == 8
+    assert c.held_at is None
+    for worker in range(2):
+        c.reported(report(worker, 8))
+    c.committed(8, 1_600)
+    assert (c.held_at, c.begins(9_000)) == (9, None)
+    c.release()
+    assert (c.held_at, c.begins(9_000)) == (None, 9)
+
+
+def test_it_is_known_who_has_not_ended() -> None:
+    c = coordinator(workers=3)
+    c.reported(report(1, ENDED))
+    assert c.unended == {0, 2}

@@ -80,7 +80,7 @@ def test_numbers_fit_the_head_of_a_frame_and_are_never_shared(streams: int) -> N
     found = [numbers.of(*end) for end in ends]
     assert len(set(found)) == len(ends)
     assert all(0 <= number < numbers.end < 1 << 32 for number in found)
-    assert numbers.tasks_max >= 2047
+    assert numbers.tasks_max >= 511
 
 
 def test_more_tasks_than_numbers_can_tell_apart_are_refused() -> None:

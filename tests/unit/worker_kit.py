@@ -49,6 +49,9 @@ class LocalControl:
     def over(self) -> None:
         """Nobody asks for that here."""
 
+    def moves(self, said: Mapping[str, object]) -> None:
+        """Nor for this."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         return {} if self.pace is None else self.pace(floors)
 

@@ -10,7 +10,7 @@ import random
 import socket
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -126,6 +126,12 @@ class Network:
             return credit + sum(self._slices.get(edge, ()))
         return credit + sum(frame.size for _, frame in there)
 
+    def pass_over_ends(self, worker: int) -> None:
+        """Forget ends that are still on their way to a worker."""
+        for frames in self._lanes.get(worker, {}).values():
+            while frames and frames[0][1].kind == Kind.END:
+                frames.popleft()
+
     def left(self) -> list[str]:
         """Frames that have not arrived, credit left out: it may come after its sender has ended."""
         frames = [frame for lanes in self._lanes.values() for lane in lanes.values() for _, frame in lane]
@@ -154,6 +160,16 @@ class SimulatedLinks:
         self, listener: socket.socket, workers: Sequence[WorkerPlace], key: bytes, listen: Callable[[], None]
     ) -> None:
         """All are connected."""
+
+    def add_edges(self, place: WorkerPlace, sends_to: Collection[int], hears_from: Collection[int]) -> None:
+        """The network knows where they lead."""
+
+    def has_met(self, peer: int) -> bool:
+        """All are connected."""
+        return True
+
+    def leave_edges(self, edges: Collection[int]) -> None:
+        """Who sends along them all the same is found by its frames."""
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """As an image, like every transport."""

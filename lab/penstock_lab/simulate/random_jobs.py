@@ -41,10 +41,13 @@ PATHS = 1 << 60
 TASKS_MAX = 4  # of an operator that is given another number of them
 BESIDE = "beside"  # a second sink, which collects
 ROW = ("source", "n", "key")  # what names a row that was not counted
+SETTING_AT_ONCE = "at once"  # rows are handed over as they come, although there are epochs
 SETTING_ROWS = "rows"  # where there are epochs: the folder in which files of rows wait
 WAYS_OUT = (SinkFacts(collects=True), SinkFacts(folder="/out"), SinkFacts(folder="sim://out"))  # the last by objects
 GROUPINGS = ("shuffle", "local-or-shuffle", "fields", "global", "all")
 
+Lengths = tuple[int, int, int, int]
+LENGTHS: Lengths = (0, 1, 12, 50)
 Row = tuple[int, int, int, int, int]  # as in SCHEMA; `at` in microseconds
 Rows = Mapping[str, Sequence[pa.RecordBatch]]  # by sink
 
@@ -138,8 +141,8 @@ class RowsOut(Collect):
 
     def open(self, context: TaskContext) -> None:
         """Have a folder, or somebody who takes the rows."""
-        if SETTING_EPOCH not in context.settings:
-            super().open(context)
+        if SETTING_EPOCH not in context.settings or SETTING_AT_ONCE in context.settings:
+            super().open(replace(context, settings={k: v for k, v in context.settings.items() if k != SETTING_EPOCH}))
             return
         Task.open(self, context)
         self._kept = self.schema
@@ -157,10 +160,11 @@ class RowsOut(Collect):
         return () if self._staged is None else self._staged.stage(epoch)
 
 
-def random_job(rng: random.Random) -> RandomJob:
-    """A job of one of the shapes."""
-    shape: Callable[[random.Random], RandomJob] = rng.choice((_chain, _diamond, _keyed, _windows, _region, _region))
-    return shape(rng)
+def random_job(rng: random.Random, lengths: Lengths = LENGTHS) -> RandomJob:
+    """A job of one of the shapes, of which each source task gives so many rows."""
+    shapes = (_chain, _diamond, _keyed, _windows, _region, _region)
+    shape: Callable[[random.Random, Lengths], RandomJob] = rng.choice(shapes)
+    return shape(rng, lengths)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -199,9 +203,9 @@ class SourceRows:
             rows = rows[length:]
 
 
-def _input(rng: random.Random, tasks: int | None = None) -> SourceRows:
+def _input(rng: random.Random, lengths: Lengths, tasks: int | None = None) -> SourceRows:
     tasks = tasks or rng.randint(1, 3)
-    return SourceRows(rng.randrange(1 << 30), tasks, rows=rng.choice((0, 1, 12, 50)), keys=rng.choice((1, 3, 9)))
+    return SourceRows(rng.randrange(1 << 30), tasks, rows=rng.choice(lengths), keys=rng.choice((1, 3, 9)))
 
 
 def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -225,12 +229,17 @@ def _plain(batch: pa.RecordBatch) -> list[dict[str, object]]:
 
 
 def _job(
-    top: ps.Topology, rng: random.Random, text: str, expected: Counter[tuple[object, ...]], columns: tuple[str, ...]
+    top: ps.Topology,
+    rng: random.Random,
+    lengths: Lengths,
+    text: str,
+    expected: Counter[tuple[object, ...]],
+    columns: tuple[str, ...],
 ) -> RandomJob:
     """The job of a topology, perhaps with another chain beside it."""
     if rng.random() < 0.6:
         return RandomJob(text, top.build(), expected, columns)
-    given = _input(rng)
+    given = _input(rng, lengths)
     stream = top.source("beside source", ps.io.generator(given.items, SCHEMA, tasks=given.tasks))
     stamped = _stamp(stream, 20, rng.randint(1, 2))
     stamped.sink(BESIDE, Sink("rows", _collected, SinkFacts(collects=True)), rng.choice((None, 1)))
@@ -290,8 +299,8 @@ def _kept(given: SourceRows, keeps: int, copies: int = 1) -> Counter[tuple[objec
     return Counter({(row[0], row[1], row[2]): copies for row in given.all() if row[1] % keeps == 0})
 
 
-def _chain(rng: random.Random) -> RandomJob:
-    given = _input(rng)
+def _chain(rng: random.Random, lengths: Lengths) -> RandomJob:
+    given = _input(rng, lengths)
     top, stream = _start(given, "chain")
     copies, keeps, kinds = 1, rng.choice((1, 1, 3)), []
     for code in range(rng.randint(1, 4)):
@@ -301,11 +310,11 @@ def _chain(rng: random.Random) -> RandomJob:
         copies *= tasks if kind == "all" else 1
         stream = _stamp(stream, code, tasks, keeps=keeps)
     _out(stream, rng)
-    return _job(top, rng, f"chain of {kinds}", _kept(given, keeps, copies), ROW)
+    return _job(top, rng, lengths, f"chain of {kinds}", _kept(given, keeps, copies), ROW)
 
 
-def _diamond(rng: random.Random) -> RandomJob:
-    given = _input(rng)
+def _diamond(rng: random.Random, lengths: Lengths) -> RandomJob:
+    given = _input(rng, lengths)
     top, stream = _start(given, "diamond")
     left = _stamp(_regrouped(stream, rng)[0].regrouped(Grouping("shuffle")), 1, rng.randint(1, 2))
     right = _stamp(stream.regrouped(Grouping("fields", ("key",))), 2, rng.randint(1, 3), keeps=2)
@@ -314,21 +323,21 @@ def _diamond(rng: random.Random) -> RandomJob:
     else:
         stream, meet = _stamp(left, 3, rng.randint(1, 3), also=right), "in a task of two inputs"
     _out(stream, rng)
-    return _job(top, rng, f"diamond that meets {meet}", _kept(given, 1) + _kept(given, 2), ROW)
+    return _job(top, rng, lengths, f"diamond that meets {meet}", _kept(given, 1) + _kept(given, 2), ROW)
 
 
-def _keyed(rng: random.Random) -> RandomJob:
-    given = _input(rng)
+def _keyed(rng: random.Random, lengths: Lengths) -> RandomJob:
+    given = _input(rng, lengths)
     top, stream = _start(given, "keyed")
     stream = _stamp(_regrouped(stream, rng)[0].regrouped(Grouping("shuffle")), 1, rng.randint(1, 3))
     _out(stream.key_by("key").count(tasks=rng.randint(1, 3)), rng)
     counts = Counter(row[2] for row in given.all())
-    return _job(top, rng, "keyed count", Counter(list(counts.items())), ("key", "count"))
+    return _job(top, rng, lengths, "keyed count", Counter(list(counts.items())), ("key", "count"))
 
 
-def _windows(rng: random.Random) -> RandomJob:
+def _windows(rng: random.Random, lengths: Lengths) -> RandomJob:
     """Windows over event time that is told at the sources, or by the input edges of the operator behind them."""
-    given = _input(rng)
+    given = _input(rng, lengths)
     top, stream = _start(given, "windows")
     at_source = rng.random() < 0.5
     if at_source:
@@ -344,11 +353,11 @@ def _windows(rng: random.Random) -> RandomJob:
     counts = Counter((row[4] // window_us * window_us, row[2]) for row in given.all())
     expected: Counter[tuple[object, ...]] = Counter([(*window, count) for window, count in counts.items()])
     where = "sources" if at_source else "input edges"
-    return _job(top, rng, f"windows, time by {where}", expected, ("window_start", "key", "count"))
+    return _job(top, rng, lengths, f"windows, time by {where}", expected, ("window_start", "key", "count"))
 
 
-def _region(rng: random.Random) -> RandomJob:
-    given = _input(rng, tasks=1)
+def _region(rng: random.Random, lengths: Lengths) -> RandomJob:
+    given = _input(rng, lengths, tasks=1)
     top, stream = _start(given, "region")
     ordered, replicas = rng.random() < 0.7, rng.randint(1, 4)
     policy = rng.choice(("knee", "adaptive", "round-robin", "reroute", "rebalance"))
@@ -361,4 +370,4 @@ def _region(rng: random.Random) -> RandomJob:
     merged = inside.merge()  # type: ignore[attr-defined] # a stream inside a region
     _out(_stamp(merged, 9, 1, in_order=ordered), rng)
     text = f"{'ordered' if ordered else 'unordered'} region of {replicas}, {policy}, slices of {slice_rows}"
-    return _job(top, rng, text, _kept(given, keeps), ROW)
+    return _job(top, rng, lengths, text, _kept(given, keeps), ROW)

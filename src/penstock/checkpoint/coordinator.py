@@ -43,7 +43,7 @@ class Coordinator:
         self._attempt, self._workers, self._interval_us = attempt, workers, interval_us
         self._committed = committed  # the last epoch whose manifest is there
         self._began_us = self._free_us = now_us  # when the epoch before began; since when none is under way
-        self._is_asked = False
+        self._is_asked = self._is_held = self._lets_one = False
         self._parts: dict[int, Part] = {}  # of the epoch under way, by worker
         self._ended: dict[int, Part] = {}  # of every epoch from now on; files that were shown are taken out
         self._writing: Whole | None = None
@@ -61,8 +61,10 @@ class Coordinator:
 
     def wakes_at(self) -> int | None:
         """When `begins` is to be asked next; None: not before something else has happened."""
-        if self.is_over or self.epoch_under_way is not None:
+        if self.is_over or self.epoch_under_way is not None or (self._is_held and not self._lets_one):
             return None
+        if self._lets_one:
+            return self._free_us
         return self._free_us if self._is_asked else max(self._free_us, self._began_us + self._interval_us)
 
     def begins(self, now_us: int) -> int | None:
@@ -70,13 +72,36 @@ class Coordinator:
         wakes_us = self.wakes_at()
         if wakes_us is None or now_us < wakes_us:
             return None
-        self._began_us, self._is_asked = now_us, False
+        self._began_us, self._is_asked, self._lets_one = now_us, False, False
         self.epoch_under_way = self._committed + 1
         return self.epoch_under_way
 
     def ask(self) -> None:
         """Somebody wants an epoch that begins after this moment, as soon as possible."""
         self._is_asked = True
+
+    def hold(self) -> None:
+        """No epoch begins before `release`, but one for each `let_one`; that under way ends as always."""
+        self._is_held = True
+
+    def let_one(self) -> None:
+        """One epoch may begin, at once."""
+        self._lets_one = True
+
+    def release(self) -> None:
+        """Epochs begin as they are due."""
+        self._is_held = self._lets_one = False
+
+    @property
+    def held_at(self) -> int | None:
+        """The number of the next epoch, where none is under way and none begins for now."""
+        is_at_rest = self._is_held and not self._lets_one and self.epoch_under_way is None and not self.is_over
+        return self._committed + 1 if is_at_rest else None
+
+    @property
+    def unended(self) -> set[int]:
+        """Workers that have not said that their tasks have all finished."""
+        return set(range(self._workers)) - self._ended.keys()
 
     def reported(self, report: Report) -> Whole | None:
         """A worker's part is kept; the epoch that is whole by this."""

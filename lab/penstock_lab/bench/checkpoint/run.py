@@ -91,6 +91,9 @@ class _Line:
     def over(self) -> None:
         """Nobody asks for that here."""
 
+    def moves(self, said: Mapping[str, object]) -> None:
+        """Nor for this."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         return dict.fromkeys(floors, END_OF_TIME_US)
 

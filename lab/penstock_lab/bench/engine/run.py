@@ -67,6 +67,9 @@ class _Recorder:
     def over(self) -> None:
         """Nobody asks for that here."""
 
+    def moves(self, said: Mapping[str, object]) -> None:
+        """Nor for this."""
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         """Sources do not wait for other workers in a benchmark."""
         return dict.fromkeys(floors, END_OF_TIME_US)

@@ -91,6 +91,7 @@ class Attempt:
         self._burial: threading.Thread | None = None
         self._watchman: Watchman | None = None  # once they are at work
         self._came_over: Set[int] = frozenset()  # workers that were told to come here from the attempt before
+        self.moves = 0  # of tasks, while the others go on
         self._was_left = False  # workers had finished, and Spark had to be told to end what was left of them
         self._ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, self._ticket, workers, around.take, around.kept, order.network)
@@ -219,6 +220,17 @@ class Attempt:
         around = self._around
         limit_s, notes = around.order.silence_s, around.notes
         self._watchman = Watchman(self.roll, self.hellos, deployment, limit_s, notes, around.job, around.awaited)
+
+    def next_move(self) -> int:
+        """The number of one more move of its tasks."""
+        self.moves += 1
+        return self.moves
+
+    def moved(self, deployment: Deployment) -> None:
+        """Tasks have moved while the others went on."""
+        self.deployment = deployment
+        if self._watchman is not None:
+            self._watchman.moved(deployment)
 
     def await_work(self) -> None:
         """Until its workers have their connections and their state, or it fails or ends before that."""

@@ -1,9 +1,8 @@
 """Going over to another plan: what is wished, and what came of it.
 
-The job commits an epoch, its workers stand still, and the same processes go on under the other plan from that epoch, as
-another attempt. So state, rows and sinks go the way of a recovery, which is proved by what is killed in `make torture`,
-and all streams stand for as long as that takes. Rejected for now: to move single tasks behind a marker while the
-others go on; it spares the others the pause, and needs connections, credit and layouts that change under a task.
+Tasks move behind a marker while the others go on (`live.py`). What that does not cover goes the way of a recovery: the
+job commits an epoch, its workers stand still, and the same processes go on under the other plan from that epoch, as
+another attempt. All streams stand for as long as that takes.
 Decision: docs/decisions/0046-moves.md.
 """
 
@@ -26,19 +25,21 @@ class Crossing:
 
     attempt: int  # that follows the plan
     epoch: int  # from which it goes on
-    seconds: float  # from the workers' standing still, or being ended, until all are at work again
+    seconds: float  # for which the tasks that moved stood, or all: see `stood`
     moved: tuple[str, ...]  # tasks that are elsewhere now
     has_kept_processes: bool  # else Spark has started others
+    stood: str = ""  # why all tasks stood, from standing still, or being ended, until they were at work; "": only moved
 
     @property
     def note(self) -> str:
         """A sentence for the job's user."""
         moved = f"{len(self.moved)} task{'' if len(self.moved) == 1 else 's'} moved"
+        went = f"the job went over to another plan at epoch {self.epoch}: {moved}"
+        if not self.stood:
+            return f"{went} in {self.seconds:.3f} s, while the others went on"
         how = "" if self.has_kept_processes else ", in new processes"
-        return (
-            f"the job went over to another plan at epoch {self.epoch}: {moved}, and it stood for "
-            f"{self.seconds:.3f} s (attempt {self.attempt}){how}"
-        )
+        why = f"; all tasks stood because {self.stood}"
+        return f"{went}, and it stood for {self.seconds:.3f} s (attempt {self.attempt}){how}{why}"
 
 
 class Wish:
@@ -47,6 +48,7 @@ class Wish:
     def __init__(self, plan: Plan, profile: Profile | None) -> None:
         self.plan, self.profile = plan, profile
         self.is_due = False  # an epoch is committed: it is time
+        self.why_all = "tasks could not move one by one"  # why all tasks have to stand for it
         self._answered = threading.Event()
         self._found: Crossing | PenstockError | None = None
 

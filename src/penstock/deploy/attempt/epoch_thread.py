@@ -10,19 +10,38 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from penstock.checkpoint.contract import Manifest, Report
 from penstock.checkpoint.coordinator import Awaited, Coordinator, Whole
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InternalError, PenstockError
 from penstock.model.task_id import operator_of
+from penstock.run.engine.moves import home_command
 
 log = logging.getLogger(__name__)
 STILL_SECONDS = 120.0  # in which nothing moves, before a thread counts as stuck: a store may copy a large file so long
 
 Commit = Callable[[Manifest, Callable[[], None]], None]  # the second is called as soon as the manifest is there
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """No epoch is under way, and this is the next one."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An epoch's manifest is there, and sinks show it."""
+
+    epoch: int
+
+
+Event = Held | Committed | Report
 
 
 class AttemptEpochs:
@@ -47,6 +66,10 @@ class AttemptEpochs:
         self._reports: list[Report] = []
         self._asked = self._heard = 0  # epochs wanted out of turn, counted: by users, and as far as the thread knows
         self._begun_for = self._committed_for = 0  # how many of these the epoch under way, and the last one, answer
+        self._orders: deque[Callable[[Coordinator], None]] = deque()  # to be carried out by the thread
+        self._follower: Callable[[Event], None] | None = None  # of a move that is under way
+        self._held_at: int | None = None  # as the follower was told last
+        self._are_home = False  # whether workers without tasks were told that none will come
         self._thread = threading.Thread(target=self._run, name="penstock-epochs", daemon=True)
 
     def ends(self) -> bool:
@@ -72,6 +95,47 @@ class AttemptEpochs:
         mine = self._asked
         self._changed.notify_all()
         return lambda: self._committed_for >= mine
+
+    # -- moves ---------------------------------------------------------------------------------------------------------
+
+    def follow(self, follower: Callable[[Event], None]) -> None:
+        """Begin no epoch but those that a move asks for, and tell it what comes; until `leave`."""
+
+        def hold(coordinator: Coordinator) -> None:
+            self._follower, self._held_at = follower, None
+            coordinator.hold()
+
+        self._order(hold)
+
+    def begin_one(self) -> None:
+        """Begin the move's epoch."""
+        self._order(Coordinator.let_one)
+
+    def leave(self, worker_of: Mapping[str, int] | None) -> None:
+        """The move is over; where its tasks are now, if it came to that."""
+
+        def release(coordinator: Coordinator) -> None:
+            self._follower = None
+            self._worker_of = self._worker_of if worker_of is None else dict(worker_of)
+            coordinator.release()
+
+        self._order(release)
+
+    def _order(self, order: Callable[[Coordinator], None]) -> None:
+        with self._changed:
+            self._orders.append(order)
+            self._changed.notify_all()
+
+    def _tell(self, event: Event) -> None:
+        if self._follower is not None:
+            self._follower(event)
+
+    def _send_home(self) -> None:
+        """Workers that moves have left without tasks end when all others have."""
+        left = self._coordinator.unended
+        if left and not self._are_home and self._follower is None and left.isdisjoint(self._worker_of.values()):
+            self._are_home = True
+            self._roll.command(home_command())
 
     def await_end(self, progress: Callable[[], object]) -> bool:
         """Whether the thread has ended; waits for as long as it goes forward."""
@@ -117,14 +181,20 @@ class AttemptEpochs:
         with self._changed:
             at_us = coordinator.wakes_at()
             wait = None if at_us is None else max(0.0, (at_us - now_us()) / 1e6)
-            self._changed.wait_for(lambda: self._reports or self.is_over or self._asked != self._heard, wait)
+            self._changed.wait_for(
+                lambda: self._reports or self.is_over or self._asked != self._heard or self._orders, wait
+            )
             asked, reports, over = self._asked, self._reports, self.is_over
             self._reports = []
+            orders = [self._orders.popleft() for _ in range(len(self._orders))]
+        for order in orders:
+            order(coordinator)
         if asked != self._heard:
             self._heard = asked
             coordinator.ask()
         for report in reports:
             whole = coordinator.reported(report)
+            self._tell(report)
             while whole is not None:
                 whole = self._commit(whole)
         if over:
@@ -132,6 +202,11 @@ class AttemptEpochs:
         if (epoch := coordinator.begins(now_us())) is not None:
             self._begun_for = self._heard
             self._roll.begin_epoch(epoch)
+        if (held_at := coordinator.held_at) is not None and held_at != self._held_at:
+            self._held_at = held_at
+            self._tell(Held(held_at))
+        if reports or orders:
+            self._send_home()
         return True
 
     def _commit(self, whole: Whole) -> Whole | None:
@@ -151,6 +226,7 @@ class AttemptEpochs:
             self._committed_for = self._asked if whole.is_last else self._begun_for  # behind the last nothing comes
 
         self._keep(manifest, committed)
+        self._tell(Committed(manifest.epoch))
         return self._coordinator.committed(manifest.epoch, now_us())
 
 

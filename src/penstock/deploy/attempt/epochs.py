@@ -224,6 +224,11 @@ class DriverEpochs:
         """The number of the last committed epoch; 0 before the first."""
         return 0 if self.committed is None else self.committed.epoch
 
+    @property
+    def at_work(self) -> AttemptEpochs | None:
+        """Those of the attempt whose workers were sent to work last."""
+        return self._at_work
+
     def awaited(self) -> Awaited | None:
         """The epoch that is under way, and who has not handed it over."""
         attempt = self._at_work

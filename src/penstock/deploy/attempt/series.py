@@ -22,6 +22,7 @@ from penstock.checkpoint.policy import Failures, GiveUp, Policy
 from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Bind, Surroundings, named_workers
 from penstock.deploy.attempt.crossing import COMMIT_SECONDS, Crossing, Wish
 from penstock.deploy.attempt.epochs import DriverEpochs
+from penstock.deploy.attempt.live import Declined, Landed, LiveMover, why_not_live
 from penstock.deploy.attempt.recovery import NOTES_MAX, Recovery, cause_of, placing_again, shortly
 from penstock.deploy.driver.binding import Bound, Placing
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
@@ -30,7 +31,7 @@ from penstock.deploy.line.messages import Hello
 from penstock.errors import InvalidInput, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.run.dataflow import Dataflow
+from penstock.run.dataflow import Dataflow, sized
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.region.membership import scale_command
 
@@ -64,6 +65,7 @@ class Attempts:
         self._scales: dict[str, str] = {}  # by region: the last command
         self._buried: list[Attempt] = []  # of which something may be left
         self._wish: Wish | None = None  # to follow another plan
+        self._live: LiveMover | None = None  # the last move of tasks while others went on
         self._is_closed = False  # nobody looks for wishes any more
         self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
         self._words = threading.Lock()  # what users tell reaches the attempt that is there, and those that follow
@@ -106,11 +108,13 @@ class Attempts:
             raise InvalidInput(msg)
         wish = Wish(plan, profile)
         with self._words:
-            if self._wish is not None:
+            if self._wish is not None or (self._live is not None and not self._live.is_over):
                 msg = f"topology {self._name!r} is going over to another plan already; ask again when it has"
                 raise InvalidInput(msg)
             self._wish = wish
         try:
+            if (live := self._moved_live(epochs, wish)) is not None:
+                return live
             epochs.commit("so its tasks stay where they are", COMMIT_SECONDS)
             with self._words:
                 if self._is_closed:
@@ -121,6 +125,51 @@ class Attempts:
             return wish.outcome()
         finally:
             self._wish = None
+
+    def _moved_live(self, epochs: DriverEpochs, wish: Wish) -> Crossing | None:
+        """Move the tasks while the others go on; None where all have to go over."""
+        attempt, at_work = self.now, epochs.at_work
+        if at_work is None or attempt.deployment is None or not attempt.are_all_at_work or self._stop_asked:
+            wish.why_all = "not all workers were at work"
+            return None
+        dataflow, before = sized(self._around.order.dataflow, len(attempt.hellos)), attempt.deployment
+        bound = self._bind(self._wanted(wish), dataflow, attempt.hellos)
+        after = bound.deployment.worker_of
+        why = why_not_live(dataflow, before.worker_of, after, attempt.moves)
+        if why is not None:
+            wish.why_all = why
+            return None
+        moved = tuple(task for task, worker in after.items() if before.worker_of[task] != worker)
+
+        def landed(found: Landed) -> None:
+            with self._turn:
+                deployment = replace(before, worker_of=after)
+                attempt.moved(deployment)
+                self._plan = bound.certified.plan
+                self._at_work(attempt.hellos, replace(bound, deployment=deployment))
+                self.crossings.append(Crossing(attempt.number, found.epoch, found.seconds, moved, True))
+                self.moves += len(moved)
+
+        self._live = LiveMover(attempt.next_move(), attempt, at_work, after, landed)
+        self._live.start()
+        try:
+            found = self._live.outcome()
+        except PenstockError as error:
+            msg = f"topology {self._name!r} did not go over to another plan: {error}"
+            raise JobFailed(msg) from error
+        match found:
+            case Landed():
+                return self.crossings[-1]
+            case Declined(why=why, may_cross=True):
+                wish.why_all = why
+                return None
+            case Declined(why=why):
+                msg = f"topology {self._name!r} stays as it is, because its tasks cannot move: {why}"
+                raise JobFailed(msg)
+
+    def _wanted(self, wish: Wish) -> Placing:
+        placing = self._around.order.placing
+        return replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -207,7 +256,8 @@ class Attempts:
             self.now.await_work()
             took, now = time.monotonic() - began, self._plan.assignment
             moved = tuple(task for task, slot in now.items() if followed.assignment.get(task) != slot)
-            self.crossings.append(Crossing(self.now.number, self.now.begun_from, took, moved, attempt is not None))
+            why, kept = wish.why_all, attempt is not None
+            self.crossings.append(Crossing(self.now.number, self.now.begun_from, took, moved, kept, why))
             self.moves += len(moved)
             wish.grant(self.crossings[-1])
         return None
@@ -267,8 +317,7 @@ class Attempts:
             return self._too_late
         refusals: list[PenstockError] = []
 
-        placing = self._around.order.placing
-        wanted = replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
+        wanted = self._wanted(wish)
 
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:

@@ -103,6 +103,10 @@ class Watchman:
         self._thread = threading.Thread(target=self._run, name=f"penstock-{job}-watch", daemon=True)
         self._thread.start()
 
+    def moved(self, deployment: Deployment) -> None:
+        """Tasks are elsewhere."""
+        self._deployment = deployment
+
     def end(self) -> None:
         """Look no more."""
         self._over.set()

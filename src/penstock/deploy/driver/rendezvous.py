@@ -91,6 +91,7 @@ class Roll:
     _closed: bool = False
     _next: tuple[str, bytes] | None = None  # where the next attempt's workers are awaited, and their ticket
     changed: threading.Condition = field(default_factory=threading.Condition)
+    moves: Callable[[int, Mapping[str, Any]], None] = lambda worker, said: None  # told how far workers are with a move
 
     # -- workers -----------------------------------------------------------------------------------------------------
 
@@ -422,6 +423,8 @@ class ControlServer:
                 self.roll.done(hello.worker, str(call["status"]))
             case "over":
                 return self._sent_over(hello)
+            case "moves":
+                self.roll.moves(hello.worker, call)
             case _:
                 msg = f"there is no call {kind!r}"
                 raise ValueError(msg)
@@ -478,11 +481,7 @@ def _listener(host: str, network: Network) -> socket.socket:
 
 
 def wait_in_steps(wait: Callable[[float], bool], seconds: float | None) -> bool:
-    """Call `wait` with at most STEP_SECONDS until it is true or the time is over; None waits without end.
-
-    For waits that Ctrl-C has to end. CPython handles a signal between two instructions, so one that comes after the
-    last instruction and before the wait begins is not seen until that wait is over: of 36 interrupted jobs 2 ran on.
-    """
+    """Call `wait` with at most STEP_SECONDS, so that Ctrl-C is seen, until it is true or the time is over, if ever."""
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     while not wait(max(0.0, min(STEP_SECONDS, deadline - time.monotonic()))):
         if time.monotonic() >= deadline:

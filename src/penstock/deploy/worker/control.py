@@ -96,6 +96,8 @@ class DriverLine:
         self._broken: DriverGone | None = None  # why the loop cannot go on: a lane of a thread has broken
         self._cancelled = False
         self._aside: deque[tuple[str, str, pa.RecordBatch]] = deque()
+        self._said: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()  # of moves
+        self._compares_pace = self._speaks_of_moves = False
         self._floors: Mapping[int, int] = {}
         self._others: Mapping[int, int] = {}
         self._pace_due = threading.Event()
@@ -154,7 +156,7 @@ class DriverLine:
         other attempt could keep it.
         """
         self.fault(Fault(self._worker, "worker", message, refused=refused))
-        self._wake()
+        self.wake()
 
     @property
     def is_cancelled(self) -> bool:
@@ -179,6 +181,7 @@ class DriverLine:
         """Leave nothing behind: threads, connection, descriptor."""
         self._cancelled = True
         self._pace_due.set()
+        self._said.put(None)
         self._end_rows()
         for line in list(self._lines.values()):
             line.break_off()
@@ -201,7 +204,7 @@ class DriverLine:
             if is_mine:
                 self._turns[lane].release()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Have the loop look."""
         with self._event_lock:
             if not self._is_closed:  # its number may be another file's by then
@@ -211,7 +214,7 @@ class DriverLine:
         """A lane that the worker cannot do without has broken: the loop ends by this."""
         if not self._cancelled:
             self._broken = self._broken or DriverGone(f"{what}: {error}")
-            self._wake()
+            self.wake()
 
     def _end_rows(self) -> None:
         """Tell the sender that no more rows come; where its queue is full, drop waiting rows to make room."""
@@ -268,11 +271,19 @@ class DriverLine:
             for i in range(0, len(batches), 2)
         )
 
+    def moves(self, said: Mapping[str, object]) -> None:
+        """Say how far this worker is with a move; a few words for each, so nothing bounds those that wait."""
+        self._said.put(said)
+        if not self._speaks_of_moves:
+            self._speaks_of_moves = True
+            self._start_thread("moves", self._speak_of_moves)
+
     def keep_pace(self, floors: Mapping[int, int]) -> Mapping[int, int]:
         """Tell the driver how far this worker's sources are; returns the driver's last word on the others."""
         self._floors = floors
         self._pace_due.set()
-        if len(self._threads) == 2:
+        if not self._compares_pace:
+            self._compares_pace = True
             self._start_thread("pace", self._compare_pace)
         return self._others
 
@@ -313,7 +324,7 @@ class DriverLine:
             if answer["commands"]:
                 self._cancelled |= "cancel" in answer["commands"]
                 self._waiting.extend(answer["commands"])
-                self._wake()
+                self.wake()
             if answer["end"] or self._cancelled:  # after a cancel nothing else matters, and `close` waits for this
                 return
 
@@ -332,6 +343,13 @@ class DriverLine:
                 self._others = {int(group): time_us for group, time_us in heard.items()}
         except OSError as error:  # with this lane alone gone, sources here and elsewhere would wait for ever
             self._breaks("the pace of sources cannot be compared with other workers", error)
+
+    def _speak_of_moves(self) -> None:
+        try:
+            while (said := self._said.get()) is not None:
+                self._call("talk", "moves", said)
+        except OSError as error:
+            self._breaks("the driver cannot be told of a move", error)
 
     def _send_rows(self) -> None:
         try:

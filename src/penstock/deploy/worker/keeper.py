@@ -11,12 +11,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from penstock.checkpoint.contract import Manifest, Report
+from penstock.checkpoint.contract import Manifest, Part, Report
 from penstock.checkpoint.store import Store
-from penstock.errors import InvalidInput
+from penstock.errors import InternalError, InvalidInput
 from penstock.model.task_id import tasks_of_operator
 from penstock.run.columns.unwritten import State, in_bytes
 from penstock.run.contract import Staged, Staging
@@ -46,14 +47,17 @@ class Keeper:
         tell: Callable[[Report], None],
         complain: Callable[[str, str], None],
         cancelled: Callable[[], bool],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """`tell` carries a report to the driver, `complain` why there is none; both are called by the thread.
 
         `complain` is given `message` and `refused` of an `Unkept`, and then sees to it that the loop calls `check`.
+        `wake` has the loop look at what was fetched.
         """
         self.first = checkpoint.first
         self._checkpoint, self._worker, self._tell = checkpoint, worker, tell
-        self._complain, self._cancelled = complain, cancelled
+        self._complain, self._cancelled, self._wake = complain, cancelled, wake
+        self._fetched: Sequence[TaskSnapshot] | Exception | None = None  # of tasks that come from other workers
         self._store = Store(checkpoint.root)
         self._manifest = None if checkpoint.restore is None else self._store.manifest(checkpoint.restore)
         self._read: dict[str, Mapping[str, TaskSnapshot]] = {}  # parts by their path
@@ -94,6 +98,31 @@ class Keeper:
         """All tasks have finished: keep their part of every epoch from now on."""
         self._hand((None, snapshots))
         self.finish()
+
+    def fetch(self, parts: Sequence[Mapping[str, Any]], tasks: Collection[str]) -> None:
+        """Read what these tasks knew, in a thread: a part may be large, and the tasks that are here go on."""
+        found = [Part(int(p["worker"]), str(p["path"]), int(p["size"]), str(p["checksum"]), ()) for p in parts]
+        wanted = frozenset(tasks)
+        self._fetched = None
+        threading.Thread(target=self._fetch, args=(found, wanted), name="penstock-fetch", daemon=True).start()
+
+    def fetched(self) -> Sequence[TaskSnapshot] | None:
+        """What was read; None: not yet."""
+        found, self._fetched = self._fetched, None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _fetch(self, parts: Sequence[Part], tasks: frozenset[str]) -> None:
+        try:
+            read = [known for part in parts for known in self._store.read_part(part) if known.task in tasks]
+            if missing := sorted(tasks - {known.task for known in read}):
+                msg = f"worker {self._worker}: no part of the epoch has the state of {missing}; please report this"
+                raise InternalError(msg)
+            self._fetched = [replace(known, state=in_bytes(known.state)) for known in read]
+        except Exception as error:
+            self._fetched = error
+        self._wake()
 
     def still_s(self) -> float:
         """For how long the thread has made no step, though it has something to keep; another thread asks."""

@@ -190,7 +190,7 @@ def _work(
     node, keeper = deployment.workers[me].node, None
     try:
         if (checkpoint := deployment.checkpoint) is not None:
-            keeper = Keeper(checkpoint, me, line.kept, line.unkept, lambda: line.is_cancelled)
+            keeper = Keeper(checkpoint, me, line.kept, line.unkept, lambda: line.is_cancelled, line.wake)
             line.still_s = keeper.still_s
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_STORE: checkpoint.token, SETTING_SPOOLED: call.spooled}

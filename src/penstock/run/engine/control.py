@@ -15,10 +15,13 @@ class Control(Protocol):
         """Readable when a command waits, or what was handed over beside the loop has gone wrong (`Epochs.check`)."""
 
     def commands(self) -> list[str]:
-        """Commands that wait: `stop` (drain and end), `cancel` (end now), `over` or `scale COUNT REGION`."""
+        """Commands that wait: `stop` (drain and end), `cancel` (end now), `over`, `scale` or `move` with more."""
 
     def over(self) -> None:
         """Wait until all workers stand still to go over to the next attempt; Cancelled where nothing comes of it."""
+
+    def moves(self, said: Mapping[str, object]) -> None:
+        """Say how far this worker is with a move; must not block."""
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log; must not block."""

@@ -8,9 +8,9 @@ Decision: docs/decisions/0043-epochs.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.run.columns.unwritten import State
 from penstock.run.contract import Staging
@@ -44,6 +44,12 @@ class Epochs(Protocol):
 
     def begin(self) -> None:
         """All tasks are put back: what was read for that is not asked for again."""
+
+    def fetch(self, parts: Sequence[Mapping[str, Any]], tasks: Collection[str]) -> None:
+        """Read what these tasks knew at a marker, from the parts of other workers; must not wait."""
+
+    def fetched(self) -> Sequence[TaskSnapshot] | None:
+        """What was read; None: not yet. Raises why it could not be read."""
 
     def completed(self, epoch: int, snapshots: Sequence[TaskSnapshot]) -> None:
         """All tasks of the worker are past this marker; must not wait."""

@@ -200,12 +200,17 @@ class Meters:
     ) -> None:
         self._worker, self._node = worker, node
         self._tasks, self._edges = tuple(tasks), tuple(edges)
+        self._clocks = (None, None) if clocks is None else (clocks.wall_ns, clocks.cpu_ns)
+        self.gone: set[int] = set()  # tasks that work elsewhere by now, or not here yet
         self.started_us = 0
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
         self.tuples_out = [0] * len(self._tasks)
+        self._begin(schemas)
+
+    def _begin(self, schemas: Sequence[pa.Schema]) -> None:
+        """Count from nothing."""
         codecs = [codec_of(schema) for schema in schemas] if schemas else [None] * len(self._edges)
-        given = (None, None) if clocks is None else (clocks.wall_ns, clocks.cpu_ns)
-        self._tally = tally = Tally(len(self._tasks), codecs, *given)
+        self._tally = tally = Tally(len(self._tasks), codecs, *self._clocks)
         self.loop = tally.loop  # in place of a task: the worker's own work
         self.waiting = tally.waiting  # in place of a task: nothing to do
         self.arriving = tally.arriving  # in place of a task: taking in what has come
@@ -233,6 +238,21 @@ class Meters:
         self.dequeued: Callable[[tuple[object, ...]], None] = tally.dequeued  # packets have been taken from it
         self.arrived: Callable[[int, int, int], None] = tally.arrived_now  # task, origin_ns, rows
         self.settle: Callable[..., None] = tally.settle  # share out CPU time, if it is time to or `at_once`
+
+    def change(
+        self,
+        tasks: Sequence[str],
+        edges: Sequence[tuple[str, str]],
+        schemas: Sequence[pa.Schema],
+        waiting: Mapping[int, int],
+    ) -> None:
+        """Count these from now on; of some edges so many batches wait. Everything until now has been told."""
+        self._tasks, self._edges = tuple(tasks), tuple(edges)
+        self._begin(schemas)
+        self.start(self.started_us)
+        for edge, batches in waiting.items():
+            for _ in range(batches):
+                self.queued(edge)
 
     def start(self, now_us: int) -> None:
         """Counting begins, in the thread that will do the work."""
@@ -265,6 +285,8 @@ class Meters:
             [t.late for t in times], [t.watermark_us for t in times], [t.idle for t in times],
             [t.quarantined for t in times], [ended] * count,
         ]  # fmt: skip
+        here = [t for t in range(count) if t not in self.gone]
+        columns = [[column[t] for t in here] for column in columns]
         edge, tuples, size, batches, send, receive, transport, queue = zip(*flows, strict=True) if flows else [()] * 8
         edges: list[Sequence[object]] = [
             [now_us] * len(flows), [interval] * len(flows),
@@ -310,6 +332,9 @@ class Unmetered(Meters):
 
     def __init__(self, worker: int, node: str, tasks: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
         super().__init__(worker, node, tasks, edges)
+
+    def _begin(self, schemas: Sequence[pa.Schema]) -> None:
+        super()._begin(())
         self.switch = lambda to: to
         self.run = lambda task, _rows: task
         self.due = lambda task, _runs: task

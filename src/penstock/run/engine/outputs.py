@@ -5,7 +5,7 @@ What goes to a task of the same worker is passed on at once where nothing stands
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -125,6 +125,14 @@ class TaskOutputs:
         for stream in self._streams.get(MAIN, ()):
             for edge in stream.edges:
                 self._carrier.push_watermark(edge, time_us)
+
+    def lead(self, routes: Mapping[int, int], is_near: Callable[[int], bool]) -> None:
+        """From now on these edges are led elsewhere: new ones, by the old; `is_near` tells those that end here."""
+        for stream in (stream for streams in self._streams.values() for stream in streams):
+            if not routes.keys().isdisjoint(stream.edges):
+                stream.edges = [routes.get(edge, edge) for edge in stream.edges]
+                stream.router.retarget(stream.router.targets, [is_near(edge) for edge in stream.edges])
+                stream.straight = stream.router.looks_into_rows and not all(stream.router.local)
 
     def told(self) -> tuple[int, bool]:
         """The last watermark, and whether the outputs were told behind it that they are idle."""
@@ -257,11 +265,12 @@ def out_streams(dataflow: Dataflow, share: WorkerShare, task: str) -> dict[str, 
     for number, (reader, _, read) in enumerate(job_streams(dataflow)):
         if read.operator == operator:
             readers = range(reader.tasks) if read.grouping.kind != FORWARD else (index,)
-            edges = [share.local_number[share.numbers.of(number, index, j)] for j in readers]
+            ends = [(j, share.moved[task] + share.moved[TaskId.of(reader.name, j)]) for j in readers]
+            edges = [share.local_number[share.numbers.of(number, index, j, moves)] for j, moves in ends]
             router = Router(
                 read.grouping,
                 targets=readers,
-                local=[share.layout.edges[edge].target is not None for edge in edges],
+                local=[edge not in share.peer_of for edge in edges],
                 index=index,
                 tasks=dataflow.operator(operator).tasks,
             )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.errors import InvalidInput
@@ -55,6 +55,9 @@ class Snapshots:
         self._epochs, self._dataflow, self._share = epochs, dataflow, share
         self._machine, self._runner = machine, runner
         self._handed_over = epochs.first - 1  # the last epoch that was
+        self._since = dict.fromkeys(range(len(share.tasks)), 0)  # tasks -> the first epoch that has them here
+        self.saved: Callable[[int], None] = lambda t: None  # told of a task that has been saved, in the same step
+        self.handed_over: Callable[[int], None] = lambda epoch: None  # told of the epoch
         self._saved: dict[int, TaskSnapshot] = {}  # at the marker of the epoch under way
         self._finished: dict[int, Mapping[str, bytes]] = {}  # tasks that have, and what they knew
         self._left_over: dict[int, tuple[Staging, ...]] = {}  # files of finished tasks that are not handed over yet
@@ -70,6 +73,7 @@ class Snapshots:
         self._saved[t] = TaskSnapshot(self._share.tasks[t], False, state, self._runner.staged(t, epoch))
         self._runner.pass_marker(t, epoch)
         self._machine.snapshotted(t)
+        self.saved(t)
         self._unwritten.extend((t, each) for each in state.values() if isinstance(each, Sliced))
         self.writes = bool(self._unwritten)
         self.hand_over()
@@ -88,9 +92,9 @@ class Snapshots:
     def finished(self, t: int) -> None:
         """A task has finished: before the marker of the epoch under way, or behind it."""
         begun = self._machine.epoch
-        lacks_marker = begun > self._handed_over and t not in self._saved
+        lacks_marker = begun > self._handed_over and t not in self._saved and self._since[t] <= begun
         self._left_over[t] = self._runner.staged(t, begun if lacks_marker else max(begun + 1, self._epochs.first))
-        self._finished[t] = in_bytes(self._runner.state_of(t)) if self._share.layout.tasks[t].is_source else {}
+        self._finished[t] = in_bytes(self._runner.state_of(t)) if self._machine.layout.tasks[t].is_source else {}
         self.hand_over()
 
     def hand_over(self) -> None:
@@ -98,10 +102,11 @@ class Snapshots:
         epoch = self._machine.epoch
         if epoch > self._handed_over and not self._machine.epoch_under_way and not self._unwritten:
             self._handed_over = epoch
-            tasks = range(len(self._share.tasks))
+            tasks = [t for t, since in self._since.items() if since <= epoch]
             found = [self._saved[t] if t in self._saved else self._of_finished(t) for t in tasks]
             self._saved.clear()
             self._epochs.completed(epoch, found)
+            self.handed_over(epoch)
 
     def check(self) -> None:
         """Raise what went wrong with what was handed over."""
@@ -112,7 +117,7 @@ class Snapshots:
         while self._unwritten:
             self.write(lambda: 0, at_rest=True)
         self._handed_over = EPOCH_NEVER
-        self._epochs.ended([self._of_finished(t) for t in range(len(self._share.tasks))])
+        self._epochs.ended([self._of_finished(t) for t in self._since])
 
     def _of_finished(self, t: int) -> TaskSnapshot:
         return TaskSnapshot(self._share.tasks[t], True, self._finished[t], self._left_over.pop(t, ()))
@@ -129,6 +134,40 @@ class Snapshots:
             "out": [told_us, is_idle],
         }
         return json.dumps(known).encode()
+
+    # -- moves ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> Collection[int]:
+        """The tasks that are at work here, or have finished here."""
+        return self._since.keys()
+
+    def come(self, t: int, known: TaskSnapshot, epoch: int) -> None:
+        """A task goes on here from what it knew in another worker at the marker of this epoch."""
+        state = in_bytes(known.state)
+        self._since[t] = epoch + 1
+        if known.finished:
+            self._machine.came(t, finished=True)
+            self._finished[t] = state
+            self._runner.end_again(t)
+            return
+        try:
+            engine = json.loads(state[ENGINE])
+            self._runner.put_back(t, [_of_user(state)], None)
+            inputs = {
+                (self._share.edges[e].port, self._share.edges[e].source): e for e in self._machine.moves.inputs_of(t)
+            }
+            self._machine.continue_from(t, _times(engine, inputs))
+        except (TaskFault, *OF_THE_STATE) as error:
+            self._require_ours(t, error)
+            raise
+        self._machine.came(t)
+        self._runner.tell_again(t, *engine["out"])
+
+    def leave(self, t: int) -> None:
+        """A task is another worker's; the last epoch that has it here has been handed over."""
+        del self._since[t]
+        self._finished.pop(t, None)
 
     # -- putting back --------------------------------------------------------------------------------------------------
 
@@ -150,7 +189,7 @@ class Snapshots:
     def _inputs(self) -> list[dict[Input, int]]:
         """The edges into each task, whatever place their streams have among those of the job."""
         found: list[dict[Input, int]] = [{} for _ in self._share.tasks]
-        for e, layout in enumerate(self._share.layout.edges):
+        for e, layout in enumerate(self._machine.layout.edges):
             if layout.target is not None:
                 found[layout.target][self._share.edges[e].port, self._share.edges[e].source] = e
         return found
@@ -160,9 +199,13 @@ class Snapshots:
         try:
             return self._put_back(t, restored, inputs)
         except (TaskFault, *OF_THE_STATE) as error:
-            cause = error.__cause__ if isinstance(error, TaskFault) else error
-            if not isinstance(cause, OF_THE_STATE):
-                raise
+            self._require_ours(t, error)
+            raise
+
+    def _require_ours(self, t: int, error: Exception) -> None:
+        """StateRefused where the state itself is at fault."""
+        cause = error.__cause__ if isinstance(error, TaskFault) else error
+        if isinstance(cause, OF_THE_STATE):
             raise StateRefused(operator_of(self._share.tasks[t]), cause) from error
 
     def _put_back(self, t: int, restored: Restored | None, inputs: Mapping[Input, int]) -> _Continued | None:
@@ -195,14 +238,18 @@ class Snapshots:
     def _times(self, spec: OperatorSpec, engine: Mapping[str, Any], inputs: Mapping[Input, int]) -> TaskTimes:
         """By edge, where those who send are as many as they were; else they say anew how far time has come."""
         are_same = [self._is_as_before(read.operator) for read in spec.inputs]
-        mine = {key: e for key, e in inputs.items() if are_same[key[0]]}
-        marks = {mine[port, source]: us for port, source, us in engine["marks"] if (port, source) in mine}
-        idle = [mine[port, source] for port, source in engine["idle"] if (port, source) in mine]
-        return TaskTimes(engine["watermark"], engine["told"], marks, idle, engine["told_idle"])
+        return _times(engine, {key: e for key, e in inputs.items() if are_same[key[0]]})
 
     def _is_as_before(self, operator: str) -> bool:
         restored = self._epochs.restored(operator)
         return restored is None or len(restored.states) == self._dataflow.operator(operator).tasks
+
+
+def _times(engine: Mapping[str, Any], inputs: Mapping[Input, int]) -> TaskTimes:
+    """What was known of these edges."""
+    marks = {inputs[port, source]: us for port, source, us in engine["marks"] if (port, source) in inputs}
+    idle = [inputs[port, source] for port, source in engine["idle"] if (port, source) in inputs]
+    return TaskTimes(engine["watermark"], engine["told"], marks, idle, engine["told_idle"])
 
 
 def _of_user(state: Mapping[str, bytes]) -> dict[str, bytes]:

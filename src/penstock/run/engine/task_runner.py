@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from penstock._core import PreparedImage
 from penstock.errors import InternalError
-from penstock.model.task_id import TaskId, operator_of
 from penstock.run.columns.unwritten import Sliced, State
-from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staging, Task, TaskContext
-from penstock.run.dataflow import Dataflow, OperatorSpec
+from penstock.run.contract import IDLE_US, Interrupted, Owns, SourceTask, Staging, Task
+from penstock.run.dataflow import Dataflow
+from penstock.run.engine.built_tasks import BuiltTasks, Gone, Made
 from penstock.run.engine.clock import origin_ns
 from penstock.run.engine.faults import Cancelled, TaskFault
 from penstock.run.engine.meters import Meters, TaskTime
@@ -37,6 +37,7 @@ from penstock.run.engine.worker_links import WorkerLinks
 from penstock.run.engine.worker_share import WorkerShare
 from penstock.run.machine.instructions import Run, Send, SlicePayload
 from penstock.run.machine.machine import Machine
+from penstock.run.machine.moves import put
 from penstock.run.region.slices import packed_mark
 from penstock.run.region.tasks import SplitterOutputs
 from penstock.run.transport.protocol import PeerGone
@@ -46,35 +47,6 @@ CALLS_DEEP_MAX = 24  # tasks that call each other directly; beyond that a batch 
 HELD_US = 2_000  # how long a source that is ahead of the others waits before it looks again
 
 FAULTS = (PeerGone, Cancelled, TaskFault, Interrupted)  # met while sending, or in a task that was called: passed on
-
-
-class BuiltTasks:
-    """The tasks of one worker as their operators make them; a user's class may fail here as anywhere else."""
-
-    def __init__(self, dataflow: Dataflow, names: Sequence[str], worker: int, node: str) -> None:
-        self.names, self._worker, self._node = tuple(names), worker, node
-        self.specs: list[OperatorSpec] = [dataflow.operator(operator_of(name)) for name in names]
-        self.tasks: list[Task] = []
-        for t, spec in enumerate(self.specs):
-            try:
-                self.tasks.append(spec.build())
-            except Interrupted:
-                raise
-            except BaseException as error:
-                raise self.fault(t, error) from error
-
-    def open(self, t: int, rows_max: int, settings: Mapping[str, object]) -> None:
-        """Open a task, in the worker's own thread."""
-        spec, index = self.specs[t], TaskId(self.names[t]).number
-        self.tasks[t].open(TaskContext(spec.name, index, spec.tasks, self._worker, self._node, rows_max, settings))
-
-    def fault(self, t: int, error: BaseException) -> TaskFault:
-        """What a task raised, with the task's name and the user's function, where there is one."""
-        task: object = self.tasks[t] if t < len(self.tasks) else None  # a task that is being made is not there yet
-        while (inner := getattr(task, "inner", None)) is not None:  # event time and sinks are wrapped around a task
-            task = inner
-        function = getattr(task, "function", None) or getattr(task, "user", None)
-        return TaskFault(self.names[t], self._worker, self._node, error, function)
 
 
 class TaskRunner:
@@ -92,20 +64,32 @@ class TaskRunner:
         clock: Callable[[], int],
     ) -> None:
         self._share, self._machine, self._links, self._meters, self._clock = share, machine, links, meters, clock
-        self._built, self.tasks, self.pace = built, built.tasks, pace
-        self._edges = share.layout.edges
+        self._built, self.tasks, self.pace, self._dataflow = built, built.tasks, pace, dataflow
+        self._edges = machine.layout.edges
         self._numbers = [edge.number for edge in share.edges]
-        self.outputs = [self._outputs_of(t, out_streams(dataflow, share, task)) for t, task in enumerate(share.tasks)]
-        self._outbound: list[list[int]] = [[] for _ in share.tasks]  # a task's edges to other workers
-        for e, edge in enumerate(self._edges):
-            if edge.source is not None and edge.target is None:
-                self._outbound[edge.source].append(e)
-        self._is_sink = [spec.role == "sink" for spec in built.specs]
-        self._timed = [task.timed for task in share.layout.tasks]
-        self._slicewise = [task.slicewise for task in share.layout.tasks]
-        self._sleeps = [type(task).wake_at is not Task.wake_at for task in self.tasks]
+        self.outputs: list[TaskOutputs] = []
+        self._outbound: list[list[int]] = []  # a task's edges to other workers
+        self._is_sink: list[bool] = []
+        self._timed: list[bool] = []
+        self._slicewise: list[bool] = []
+        self._sleeps: list[bool] = []
         self._deep = 0  # tasks that have called each other directly
         self._stopping = False
+        for t in range(len(share.tasks)):
+            self._know(t)
+
+    def _know(self, t: int) -> None:
+        """What is asked of a task for every batch."""
+        name, layout = self._share.tasks[t], self._machine.layout.tasks[t]
+        put(self.outputs, t, self._outputs_of(t, out_streams(self._dataflow, self._share, name)))
+        put(self._outbound, t, self._outbound_of(t))
+        put(self._is_sink, t, self._built.specs[t].role == "sink")
+        put(self._timed, t, layout.timed)
+        put(self._slicewise, t, layout.slicewise)
+        put(self._sleeps, t, type(self.tasks[t]).wake_at is not Task.wake_at)
+
+    def _outbound_of(self, t: int) -> list[int]:
+        return [e for e in self._machine.moves.outputs_of(t) if self._edges[e].target is None]
 
     def _outputs_of(self, t: int, streams: dict[str, list[OutStream]]) -> TaskOutputs:
         spec = self._built.specs[t]
@@ -344,6 +328,40 @@ class TaskRunner:
             if not self._machine.holds(edge):
                 self._send_mark(Kind.END, edge)
         self._machine.finished(t)
+        self.end_new_routes(t)
+
+    # -- moves -------------------------------------------------------------------------------------------------------
+
+    def lead(self, t: int, routes: Mapping[int, int]) -> None:
+        """From now on these outputs of a task are led elsewhere: new edges, by the old."""
+        self.outputs[t].lead(routes, lambda edge: self._edges[edge].target is not None)
+        self._outbound[t] = self._outbound_of(t)
+
+    def end_new_routes(self, t: int) -> None:
+        """End the routes that a task which has finished would have taken at the marker that is under way."""
+        for edge in self._machine.end_new_routes(t):
+            self._send_mark(Kind.END, edge)
+
+    def take_in(self, t: int, made: Made) -> None:
+        """A task that is open and not at work yet has this number."""
+        self._built.put(t, made)
+        self._know(t)
+
+    def add_edge(self, e: int, number: int) -> None:
+        """An edge of this worker has this number in the job."""
+        put(self._numbers, e, number)
+
+    def begin(self, t: int) -> None:
+        """A task that has come goes to work: if sources are to end, it is to as well."""
+        task = self.tasks[t]
+        if self._stopping and isinstance(task, SourceTask):
+            task.stop()
+
+    def put_away(self, t: int) -> None:
+        """A task is no more here."""
+        with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+            self.tasks[t].close()
+        self.tasks[t] = Gone()
 
     # -- markers -----------------------------------------------------------------------------------------------------
 
@@ -384,7 +402,7 @@ class TaskRunner:
 
     def end_again(self, t: int) -> None:
         """End the outputs of a task that had finished: its rows have come, and their end has not."""
-        if self._share.layout.tasks[t].is_source:
+        if self._machine.layout.tasks[t].is_source:
             self.pace.polled(t, 0, None)
         for edge in self._outbound[t]:
             self._send_mark(Kind.END, edge)
@@ -401,7 +419,7 @@ class TaskRunner:
         for t, task in enumerate(self.tasks):
             if isinstance(task, SourceTask):
                 task.stop()
-            if self._share.layout.tasks[t].is_source:
+            if self._machine.layout.tasks[t].is_source:
                 self._machine.hurry(t)
 
     def take_times(self) -> list[TaskTime]:

@@ -12,23 +12,26 @@ import select
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.errors import InternalError
 from penstock.model.task_id import operator_of
 from penstock.run.contract import SETTING_EPOCH
 from penstock.run.dataflow import Dataflow
+from penstock.run.engine.built_tasks import BuiltTasks
 from penstock.run.engine.clock import steady_clock
 from penstock.run.engine.control import Control
 from penstock.run.engine.epochs import Epochs, asked_epoch
 from penstock.run.engine.faults import Cancelled, TaskFault, WentOver
 from penstock.run.engine.meters import CALL, Clocks, Meters, Unmetered, balance_rows
+from penstock.run.engine.moves import Moves, Parts, asked_move
 from penstock.run.engine.outputs import Packet
 from penstock.run.engine.pace import pace_of
 from penstock.run.engine.promptness import prompt_thread
 from penstock.run.engine.snapshots import Snapshots
-from penstock.run.engine.task_runner import BuiltTasks, TaskRunner
+from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.engine.worker_links import WorkerLinks, real_links
-from penstock.run.engine.worker_share import RunSettings, share_of
+from penstock.run.engine.worker_share import RunSettings, WorkerShare, share_of
 from penstock.run.machine.instructions import (
     Advance,
     Done,
@@ -119,12 +122,33 @@ class Worker:
         )
         self._task_settings = dict(task_settings or {})
         self._snapshots: Snapshots | None = None
+        self.moves: Moves | None = None
+        self._has_ended = False
         if epochs is not None:
             self._task_settings[SETTING_EPOCH] = epochs.first
             self._snapshots = Snapshots(epochs, dataflow, share, self.machine, self._runner)
+            self.moves = self._moves(dataflow, epochs, built)
         self._look_at_us = 0
         self._report_at_us = 0
         self._pace_at_us = 0 if self._pace.speaks and control is not None else NEVER_US
+
+    def _moves(self, dataflow: Dataflow, epochs: Epochs, built: BuiltTasks) -> Moves:
+        snapshots: Snapshots = self._snapshots  # type: ignore[assignment] # there are epochs
+        parts = Parts(
+            self._share,
+            self.machine,
+            self._links,
+            self._runner,
+            snapshots,
+            built,
+            self.meters,
+            self._schemas,
+            lambda: self._report(self._now_us()),
+        )
+        told = self._deployment
+        tell = (lambda said: None) if self._control is None else self._control.moves
+        settings = self._settings, self._task_settings
+        return Moves(dataflow, self._me, told.workers, told.worker_of, *settings, epochs, parts, tell)
 
     def run(self, listener: socket.socket, key: bytes) -> None:
         """Connect, run until every task has finished, and leave nothing behind."""
@@ -152,6 +176,11 @@ class Worker:
             self._snapshots.restore()
         self._report_at_us = self.meters.started_us + int(self._settings.interval_s * 1e6)
 
+    @property
+    def share(self) -> WorkerShare:
+        """What it runs, as moves have left it."""
+        return self._share
+
     def busy_s(self) -> float:
         """For how long the loop has been in one call, 0 while it waits; another thread asks, so it is a guess."""
         look_at_us = self._look_at_us
@@ -159,6 +188,7 @@ class Worker:
 
     def ended(self) -> None:
         """Every task has finished: hand over what no epoch has yet."""
+        self._has_ended = True
         if self._snapshots is not None:
             self._snapshots.ended()
 
@@ -193,6 +223,9 @@ class Worker:
                 return None
             return self._until(instruction.until_us)  # type: ignore[union-attr] # said above
         elif kind is Done:
+            if self.moves is not None and self.moves.stays:
+                self._look_at_us = 0
+                return self._until(None)
             return instruction  # type: ignore[return-value] # said above
         else:
             self._seldom(instruction, now_us)
@@ -259,11 +292,15 @@ class Worker:
         meters.looked()
         if called:
             self._listen()
+        if self.moves is not None and self.moves.waits:
+            self.moves.look()
         return now_us
 
     def _take(self, frame: Frame, *, straight: bool) -> None:
         machine, edge = self.machine, self._share.local_number.get(frame.edge)
         if edge is None:
+            if frame.kind == Kind.CREDIT and frame.edge in self._share.former:
+                return  # late, of a route that is no more
             msg = f"worker {self._me} received a frame of edge {frame.edge}, which has no end here"
             raise WireFault(msg)
         self.meters.taken(edge, frame.kind, frame.sent_ns, frame.size)
@@ -309,10 +346,13 @@ class Worker:
         if (epoch := asked_epoch(command)) is not None:
             self.begin_epoch(epoch)
             return
+        if (move := asked_move(command)) is not None and self.moves is not None:
+            self.move(*move)
+            return
         if command == "over":
             self._go_over()
         if command != "stop":
-            known = "stop, cancel, over, scale and epoch"
+            known = "stop, cancel, over, scale, move and epoch"
             msg = f"worker {self._me} was told {command!r}; it knows {known}; please report this"
             raise InternalError(msg)
         self._runner.stop_sources()
@@ -325,13 +365,23 @@ class Worker:
         msg = f"worker {self._me} goes over to the next attempt"
         raise WentOver(msg)
 
+    def move(self, word: str, body: Mapping[str, Any]) -> None:
+        """What the driver says of a move of tasks; where all here have finished, none can come any more."""
+        if self.moves is None:
+            return
+        if self._has_ended and word == "prepare" and self._me in body["to"].values():
+            self.moves.refuse(body)
+        else:
+            self.moves.obey(word, body)
+
     def begin_epoch(self, epoch: int) -> None:
         """The driver begins an epoch; the worker may have heard of it by a marker."""
         self.machine.begin_epoch(epoch)
         self._epoch_has_begun()
 
     def _epoch_has_begun(self) -> None:
-        if self._snapshots is not None:
+        if self._snapshots is not None and self.moves is not None:
+            self.moves.begun()
             self._snapshots.hand_over()
 
     # -- what others are told ----------------------------------------------------------------------------------------

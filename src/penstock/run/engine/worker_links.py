@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -31,6 +31,15 @@ class WorkerLinks(Protocol):
         self, listener: socket.socket, workers: Sequence[WorkerPlace], key: bytes, listen: Callable[[], None]
     ) -> None:
         """Connect to every worker that shares an edge with this one; calls `listen` when a watched one is readable."""
+
+    def add_edges(self, place: WorkerPlace, sends_to: Collection[int], hears_from: Collection[int]) -> None:
+        """Edges to and from another worker, which is met if it is not known yet; `has_met` tells when."""
+
+    def has_met(self, peer: int) -> bool:
+        """Whether frames may be sent to this worker."""
+
+    def leave_edges(self, edges: Collection[int]) -> None:
+        """Nothing is sent along these edges any more, either way."""
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """Send rows along an edge; how many bytes the receiver will count against its window."""

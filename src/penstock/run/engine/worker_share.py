@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import InvalidInput
@@ -22,11 +22,13 @@ WINDOW_BYTES = 1 << 20  # an edge's share of the receiver's memory, while there 
 WINDOW_BYTES_MIN = 16 * 1024
 WORKER_BYTES = 128 << 20  # what all edges into one worker may hold together
 EDGE_BITS = 32  # of an edge's number in the head of a frame
+ROUTE_BITS = 3  # of these, for the route: one of a move and that of the next are told apart
 # A slice counts for its bytes and at least for a minimum. Towards the merger, empty slices then count at all. From the
 # splitter, a window then holds few slices, however small: a queue that takes minutes to fill tells nothing.
 SLICES_AHEAD = 8  # slices that a replica may have before it: enough to be busy until the next ones come
 SLICE_BYTES_MIN = 64
 
+NEVER: Mapping[str, int] = {}  # no task has moved
 TRANSPORTS = ("auto", "socket", "ring")  # auto: rings where memory can be shared; ring: or the job fails
 
 
@@ -75,20 +77,27 @@ class EdgeNumbers:
     """What an edge is called on the wire: one number made of its stream and the indexes of its two tasks.
 
     The number of streams decides how the bits are shared out, and the topology fixes it. So an edge keeps its number
-    while operators get more tasks or fewer.
+    while operators get more tasks or fewer. A move of either end gives it another one, so that frames and credit of
+    its former route are not taken for those of the new one; after 4 to 8 moves of its ends the numbers come again.
 
     >>> EdgeNumbers(3).of(stream=2, i=1, j=5) == EdgeNumbers(4).of(stream=2, i=1, j=5)
     True
     """
 
     def __init__(self, streams: int) -> None:
-        self._task_bits = (EDGE_BITS - max(0, streams - 1).bit_length()) // 2
+        self._task_bits = (EDGE_BITS - ROUTE_BITS - max(0, streams - 1).bit_length()) // 2
         self.tasks_max = (1 << self._task_bits) - 1
-        self.end = min(max(1, streams) << 2 * self._task_bits, (1 << EDGE_BITS) - 1)  # numbers are below this
+        # Numbers are below this.
+        self.end = min(max(1, streams) << 2 * self._task_bits + ROUTE_BITS, (1 << EDGE_BITS) - 1)
 
-    def of(self, stream: int, i: int, j: int) -> int:
-        """The edge of a stream from its source's task i to its reader's task j."""
-        return (stream << self._task_bits | i) << self._task_bits | j
+    def of(self, stream: int, i: int, j: int, moves: int = 0) -> int:
+        """The edge of a stream from its source's task i to its reader's task j, which have moved so often together."""
+        edge = (stream << self._task_bits | i) << self._task_bits | j
+        return edge << ROUTE_BITS | moves % (1 << ROUTE_BITS)
+
+    def again(self, number: int, moves: int) -> int:
+        """The number of the same edge when its ends had moved so often."""
+        return number >> ROUTE_BITS << ROUTE_BITS | moves % (1 << ROUTE_BITS)
 
     def require(self, dataflow: Dataflow) -> None:
         """Refuse operators of more tasks than numbers can tell apart."""
@@ -108,25 +117,29 @@ def task_ids(dataflow: Dataflow) -> list[str]:
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """What one worker runs, and how its own numbers translate to the job's."""
+    """What one worker runs, and how its own numbers translate to the job's; its lists change with moves of tasks."""
 
-    layout: WorkerLayout
-    tasks: tuple[str, ...]
-    edges: tuple[JobEdge, ...]  # position = the machine's edge number
+    layout: WorkerLayout  # at the start; the machine has the present one
+    tasks: list[str]
+    edges: list[JobEdge]  # position = the machine's edge number
     numbers: EdgeNumbers
-    local_number: Mapping[int, int]  # job edge -> machine edge
-    peer_of: Mapping[int, int]  # machine edge -> the other worker, where there is one
+    local_number: dict[int, int]  # job edge -> machine edge
+    peer_of: dict[int, int]  # machine edge -> the other worker, where there is one
+    moved: Counter[str]  # how often each task has moved since the workers met
+    former: set[int] = field(default_factory=set)  # job edges of routes that are no more: their credit may be late
 
 
-def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings: RunSettings) -> WorkerShare:
+def share_of(
+    dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings: RunSettings, moved: Mapping[str, int] = NEVER
+) -> WorkerShare:
     """The tasks that the plan gives to worker `me`, and every edge that touches one of them."""
     depths, streams = dataflow.depths(), job_streams(dataflow)
     specs = {operator.name: operator for operator in dataflow.operators}
-    tasks = tuple(task for task in task_ids(dataflow) if worker_of[task] == me)
+    tasks = [task for task in task_ids(dataflow) if worker_of[task] == me]
     number = {task: t for t, task in enumerate(tasks)}
     numbers = EdgeNumbers(len(streams))
     numbers.require(dataflow)
-    edges = tuple(_own_edges(streams, specs, numbers, worker_of, me))
+    edges = list(_own_edges(streams, specs, numbers, worker_of, me, moved))
     # A window is a share of its receiver's memory, so both ends must reckon it from the receiver's edges: a sender with
     # a smaller one would wait for credit that the receiver does not think worth sending yet.
     edges_into = _edges_into(streams, specs, worker_of)
@@ -142,7 +155,8 @@ def share_of(dataflow: Dataflow, worker_of: Mapping[str, int], me: int, settings
         for i, edge in enumerate(edges)
         if not (edge.source in number and edge.target in number)
     }
-    return WorkerShare(layout, tasks, edges, numbers, {edge.number: i for i, edge in enumerate(edges)}, others)
+    local_number = {edge.number: i for i, edge in enumerate(edges)}
+    return WorkerShare(layout, tasks, edges, numbers, local_number, others, Counter(moved))
 
 
 def _own_edges(
@@ -151,6 +165,7 @@ def _own_edges(
     numbers: EdgeNumbers,
     worker_of: Mapping[str, int],
     me: int,
+    moved: Mapping[str, int],
 ) -> Iterator[JobEdge]:
     """The edges with an end on worker `me`, and no others: a job may have a million."""
     named = {o.name: tasks_of_operator(o.name, o.tasks) for o in specs.values()}
@@ -166,7 +181,8 @@ def _own_edges(
                 readers = range(reader.tasks) if i in sources else targets
             for j in readers:
                 ends = named[read.operator][i], named[reader.name][j]
-                yield JobEdge(numbers.of(stream, i, j), *ends, read.output, port)
+                moves = sum(moved.get(end, 0) for end in ends) if moved else 0
+                yield JobEdge(numbers.of(stream, i, j, moves), *ends, read.output, port)
 
 
 def _edges_into(

@@ -11,6 +11,7 @@ Rejected: markers as entries of inboxes, which would have to be overtaken by the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from penstock.run.machine.instructions import WorkerLayout
@@ -27,10 +28,12 @@ class Alignment:
         self.epoch = 0  # the one under way, or the last
         self.aside: dict[int, list[Came]] = {}  # by edge, from its marker to the saving of the task at its end
         self.aside_bytes: dict[int, int] = {}  # of batches, by edge
+        self.aside_batches: Counter[int] = Counter()  # likewise
         self._parts_bytes: dict[int, int] = {}  # of batches aside whose slice is not whole
         self._ended: set[int] = set()  # edges that have ended, in front of every queue
         self._lacking: dict[int, set[int]] = {}  # tasks that have met the marker -> open inputs without it
         self._due: set[int] = set()  # tasks that are neither saved in this epoch nor finished
+        self.joined: set[int] = set()  # tasks that get an input in place of one that they have, at the next marker
 
     @property
     def under_way(self) -> bool:
@@ -38,14 +41,19 @@ class Alignment:
         return bool(self._due)
 
     def begin(self, epoch: int) -> list[int]:
-        """An epoch begins here; the sources that are to be saved. Nothing where it has begun before."""
+        """An epoch begins here; the tasks that wait for no marker. Nothing where it has begun before.
+
+        These are sources, and tasks whose inputs have ended where others will take their places.
+        """
         if epoch <= self.epoch:
             return []
         self.epoch = epoch
         self._due = {t for t, task in enumerate(self._tasks) if not task.finished}
         sources = [t for t in self._due if self._tasks[t].layout.is_source]
         self._lacking = {t: set() for t in sources}
-        return sources
+        for t in self.joined & self._due:
+            self._lacking[t] = {e for e in self._tasks[t].inputs if e not in self._ended}
+        return [t for t, lacking in self._lacking.items() if not lacking]
 
     def met(self, edge: int) -> int | None:
         """A marker has come in: the edge waits from now on; the task at its end, if it lacks no other."""
@@ -69,10 +77,27 @@ class Alignment:
         lacking.discard(edge)
         return t if not lacking else None
 
+    def hold(self, edge: int) -> None:
+        """A new edge waits as one that has met a marker, until `saved` or `released`."""
+        self.aside[edge], self.aside_bytes[edge] = [], 0
+
+    def has_ended(self, edge: int) -> bool:
+        """Whether the end of an edge has come."""
+        return edge in self._ended
+
+    def forget(self, edge: int) -> list[Came]:
+        """An edge is no more; what waits on it."""
+        self._ended.discard(edge)
+        self.aside_bytes.pop(edge, None)
+        self.aside_batches.pop(edge, None)
+        return self.aside.pop(edge, [])
+
     def wait(self, edge: int, came: Came, size: int = 0) -> None:
         """Keep what has come on an edge behind its marker."""
         self.aside[edge].append(came)
-        self.aside_bytes[edge] += size
+        if size:
+            self.aside_bytes[edge] += size
+            self.aside_batches[edge] += 1
 
     def wait_part(self, edge: int, came: Came, size: int) -> None:
         """The same for a batch of a slice; it counts with the slice's mark, as in the window."""
@@ -95,5 +120,6 @@ class Alignment:
         for edge in self._tasks[t].inputs:
             found += self.aside.pop(edge, ())
             self.aside_bytes.pop(edge, None)
+            self.aside_batches.pop(edge, None)
             self._parts_bytes.pop(edge, None)
         return found

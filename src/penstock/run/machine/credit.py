@@ -38,6 +38,12 @@ class Credit:
         self.awaited: dict[int, int] = {}  # prompt edges with less than that -> when it goes back at the latest
         self.grant_at_us = END_OF_TIME_US  # nothing goes back before this
 
+    def added(self, edge: int) -> None:
+        """One more edge, or another in the place of one that is forgotten."""
+        if edge == len(self._outstanding):
+            self._outstanding.append(0)
+        self._outstanding[edge] = 0
+
     # -- outputs -------------------------------------------------------------------------------------------------------
 
     def outstanding(self, edge: int) -> int:
@@ -97,6 +103,13 @@ class Credit:
         if task.wanted is not None:
             self._ready.consider(t)
 
+    def unblock(self, edge: int) -> None:
+        """An output is led elsewhere: what is still on its way there holds its task up no longer."""
+        layout, outstanding = self._edges[edge], self._outstanding[edge]
+        if layout.source is not None and outstanding >= layout.window:
+            self.release(edge, outstanding - layout.window + 1)
+            self._outstanding[edge] = outstanding
+
     def take_blocked_us(self, t: int) -> int:
         """How long a task has been without credit since this was last asked."""
         task, now_us = self._tasks[t], self._moment.us
@@ -128,12 +141,23 @@ class Credit:
         """Bytes taken from an inbound edge whose credit has not gone back yet."""
         return self._owed.get(edge, 0)
 
+    def forgive(self, edge: int) -> None:
+        """Nobody waits for the credit of an inbound edge any more."""
+        self._owed.pop(edge, None)
+        self._granted_us.pop(edge, None)
+        if self.awaited.pop(edge, None) is not None or edge in self._due:
+            self._due = [other for other in self._due if other != edge]
+            self._look_again()
+
+    def _look_again(self) -> None:
+        later_us = min(self.awaited.values(), default=END_OF_TIME_US)
+        self.grant_at_us = BEFORE_TIME_US if self._due else later_us
+
     def take_grant(self, now_us: int) -> Grant:
         """The next credit to send back; there must be some that is due, or awaited."""
         edge = self._due.pop(0) if self._due else min(self.awaited, key=self.awaited.__getitem__)
         if self._edges[edge].prompt:
             self.awaited.pop(edge, None)
             self._granted_us[edge] = now_us
-        later_us = min(self.awaited.values(), default=END_OF_TIME_US)
-        self.grant_at_us = BEFORE_TIME_US if self._due else later_us
+        self._look_again()
         return Grant(edge, self._owed.pop(edge))

@@ -36,6 +36,23 @@ class EdgeTimes:
         self._idle: set[int] = set()
         self._quiet_us: dict[int, int] = {}  # edges of timed tasks -> the first look since their rows that found none
 
+    def added(self, edge: int) -> None:
+        """One more edge, or another in the place of one that is forgotten."""
+        self.pass_on(None, edge)
+
+    def pass_on(self, old: int | None, new: int) -> None:
+        """What comes along an edge comes along another one from now on, which is as far; None: nothing has come."""
+        mark_us = BEFORE_TIME_US if old is None else self._marks[old]
+        if new == len(self._marks):
+            self._marks.append(mark_us)
+        self._marks[new] = mark_us
+        self._idle.discard(new)
+        if old in self._idle:
+            self._idle.add(new)
+        if old is not None:
+            self._idle.discard(old)
+            self._quiet_us.pop(old, None)
+
     def marked(self, edge: int, time_us: int, task: TaskState) -> None:
         """A mark has been taken; of the marks for a timed task only idleness counts."""
         if time_us == IDLE_US:

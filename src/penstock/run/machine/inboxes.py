@@ -28,6 +28,7 @@ class Inboxes:
     def __init__(
         self,
         layout: WorkerLayout,
+        targets: Sequence[int | None],
         tasks: Sequence[TaskState],
         ready: ReadyQueue,
         credit: Credit,
@@ -36,7 +37,7 @@ class Inboxes:
     ) -> None:
         self._edges, self._rows_max, self._tasks = layout.edges, layout.rows_max, tasks
         self._ready, self._credit, self._linger, self._times = ready, credit, linger, times
-        self._targets = [edge.target for edge in layout.edges]
+        self._targets = targets
         self.slices = Slices(layout)
         self.in_run: list[tuple[int, int]] = []  # edges and bytes whose credit returns when the run is over
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,8 +38,8 @@ class TaskLayout:
 class WorkerLayout:
     """The part of the job that one worker runs; tasks and edges are numbered within it."""
 
-    tasks: tuple[TaskLayout, ...]
-    edges: tuple[EdgeLayout, ...]
+    tasks: Sequence[TaskLayout]
+    edges: Sequence[EdgeLayout]
     rows_max: int = 4096
     linger_us: int = 0  # how long a small batch is held for others to join it
 

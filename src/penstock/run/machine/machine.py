@@ -14,6 +14,8 @@ Rejected: one queue per worker pair, which a single blocked task clogs. Decision
 
 from __future__ import annotations
 
+from collections import Counter
+
 from penstock.run.contract import BEFORE_TIME_US
 from penstock.run.machine.alarms import Alarms
 from penstock.run.machine.alignment import Alignment
@@ -29,23 +31,29 @@ from penstock.run.machine.instructions import (
     Send,
     SlicePayload,
     Snapshot,
+    TaskLayout,
     Wait,
     Wake,
     WorkerLayout,
 )
 from penstock.run.machine.linger import Linger
+from penstock.run.machine.moves import Moves, Routes
 from penstock.run.machine.ready import ReadyQueue
-from penstock.run.machine.state import END, MARK, Moment, Statistics, TaskState, direct_targets, tasks_of
+from penstock.run.machine.state import END, MARK, Moment, Statistics, TaskState, direct_target, tasks_of
 
 
 class Machine:
     """One worker's state, changed through its event methods and `next`."""
 
     def __init__(self, layout: WorkerLayout) -> None:
+        edges = list(
+            layout.edges
+        )  # they may become more while the machine runs, and its parts look into the same lists
+        layout = WorkerLayout(list(layout.tasks), edges, layout.rows_max, layout.linger_us)
         self.layout = layout
-        self._edges = layout.edges
-        self._targets = [edge.target for edge in layout.edges]
-        self._straight = direct_targets(layout)
+        self._edges = edges
+        self._targets = [edge.target for edge in edges]
+        self._straight = [direct_target(layout, edge) for edge in edges]
         self._direct = list(self._straight)  # of these, where nothing waits behind a marker
         self._moment = Moment()
         self._tasks = tasks_of(layout)
@@ -56,7 +64,18 @@ class Machine:
         self._linger = Linger(layout, self._tasks, self._ready, self._alarms, self._moment)
         self._alignment = Alignment(layout, self._tasks)
         self._aside = self._alignment.aside  # looked at for nearly every event; mostly empty
-        self._inboxes = Inboxes(layout, self._tasks, self._ready, self._credit, self._linger, self._times)
+        self._inboxes = Inboxes(
+            layout, self._targets, self._tasks, self._ready, self._credit, self._linger, self._times
+        )
+        self.moves = Moves(
+            layout,
+            Routes(edges, self._targets, self._straight, self._direct),
+            self._tasks,
+            self._times,
+            self._credit,
+            self._alignment,
+            self._ready,
+        )
         self._deliver = self._inboxes.deliver  # called for nearly every event
         self._unfinished = len(self._tasks)
         for t in range(len(self._tasks)):
@@ -104,6 +123,7 @@ class Machine:
 
     def begin_epoch(self, epoch: int) -> None:
         """The driver, or a marker, says that an epoch begins: every source of this worker is to be saved."""
+        self.moves.require_at(epoch)
         for t in self._alignment.begin(epoch):
             self._ready.consider(t)
 
@@ -233,6 +253,7 @@ class Machine:
     def snapshotted(self, task: int) -> None:
         """A task has been saved, and its marker sent to other workers: what waited behind the marker comes in."""
         epoch = self._alignment.epoch
+        self.moves.join(task)
         self._let_in(task)
         for edge in self._tasks[task].outputs:
             if self._targets[edge] is not None:
@@ -246,6 +267,38 @@ class Machine:
     def continue_from(self, task: int, times: TaskTimes) -> None:
         """Where event time stood for a task when it was saved; before the first instruction."""
         self._times.restore(self._tasks[task], times)
+
+    # -- moves -------------------------------------------------------------------------------------------------------
+
+    def comes(self, layout: TaskLayout) -> int:
+        """A task will come here, and counts as one that has not finished; its number."""
+        self._unfinished += 1
+        return self.moves.add_task(layout)
+
+    def came(self, task: int, *, finished: bool = False) -> None:
+        """A task that was to come is here: what has waited for it comes in, unless it had finished."""
+        self.moves.came(task)
+        if finished:
+            self._alignment.saved(task)  # its inputs had ended, and end again
+        else:
+            self._let_in(task)
+            self._ready.consider(task)
+
+    def left(self, task: int) -> None:
+        """A task that was to leave has been saved, or has finished before that: it is another worker's now."""
+        self._unfinished -= not self._tasks[task].finished
+        self.moves.left(task)
+
+    def end_new_routes(self, task: int) -> list[int]:
+        """A task has finished before a marker that is under way: so do its new routes. Those to other workers."""
+        routes = self.moves.still_to_switch(task)
+        for edge in [edge for edge in routes if self._targets[edge] is not None]:
+            self._end(edge)
+        return [edge for edge in routes if self._targets[edge] is None]
+
+    def stays(self) -> None:
+        """Nothing comes of the move that was prepared."""
+        self._unfinished -= self.moves.drop()
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -343,6 +396,13 @@ class Machine:
         waiting = self._inboxes.waiting(task)
         return len(waiting), sum(entry[2] for entry in waiting)
 
+    def waiting(self) -> Counter[int]:
+        """Batches that have come in on each edge and wait, in an inbox or aside."""
+        found = Counter(self._alignment.aside_batches)
+        for task in self._tasks:
+            found.update(edge for edge, payload, _, _ in task.inbox if payload is not MARK and payload is not END)
+        return found
+
     def unreturned(self, edge: int) -> int:
         """Bytes that have come in on an edge whose credit has not gone back: queued, in a run, or owed."""
         aside = self._alignment.aside_bytes.get(edge, 0)
@@ -369,6 +429,8 @@ class Machine:
         if self._aside and edge in self._aside:
             self._alignment.wait(edge, lambda: self._end(edge))
             return
+        if (t := self._targets[edge]) is not None and self._tasks[t].finished:
+            return  # it had finished before it came here, and its inputs end again
         self._inboxes.slices.ended(edge)
         self._deliver(edge, END, 0, 0)
         self._settle(self._alignment.ended(edge))

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.run.contract import BEFORE_TIME_US
-from penstock.run.machine.instructions import TaskLayout, WorkerLayout
+from penstock.run.machine.instructions import EdgeLayout, TaskLayout, WorkerLayout
 
 InboxEntry = tuple[int, object, int, int]  # edge, payload, bytes, rows; a mark has its time in place of rows
 MARK = object()  # payloads of inbox entries that are no data
@@ -84,18 +84,15 @@ def tasks_of(layout: WorkerLayout) -> list[TaskState]:
     return tasks
 
 
-def direct_targets(layout: WorkerLayout) -> list[int | None]:
-    """For each edge the task that may be given a batch at once, without its inbox; None: there is none.
+def direct_target(layout: WorkerLayout, edge: EdgeLayout) -> int | None:
+    """The task that may be given a batch of this edge at once, without its inbox; None: there is none.
 
     A slice from elsewhere has to be put together first, one for a merger may have to wait for its turn, and one whose
     credit tells how busy a replica is has to be seen waiting.
     """
-    found = []
-    for edge in layout.edges:
-        waits = edge.after_run or (edge.slice_bytes_min and edge.source is None)
-        merges = edge.target is not None and layout.tasks[edge.target].merges
-        found.append(None if waits or merges else edge.target)
-    return found
+    waits = edge.after_run or (edge.slice_bytes_min and edge.source is None)
+    merges = edge.target is not None and layout.tasks[edge.target].merges
+    return None if waits or merges else edge.target
 
 
 def may_run(task: TaskState) -> bool:

@@ -74,6 +74,8 @@ class Links:
             self._edges_with[peer].append(edge)
         self._ends_due = Counter(hears_from.values())  # worker -> edges from it that have not ended
         self._ends_owed = Counter(sends_to.values())  # worker -> edges to it that have not ended
+        self._hears = set(hears_from)
+        self._has_ended: set[int] = set()  # edges whose end has come, or was sent
         self._ports: dict[int, Port] = {}  # by worker
         self._port_of: dict[int, Port] = {}  # by edge
         self._gone: set[int] = set()  # workers that send no more
@@ -127,10 +129,39 @@ class Links:
         for edge in self._edges_with.pop(peer, ()):
             del self._peer_of[edge]
             self._port_of.pop(edge, None)
+            self._hears.discard(edge)
         self._edges_with[peer] = list({*sends_to, *hears_from})
+        self._hears.update(hears_from)
+        self._has_ended.difference_update(self._edges_with[peer])
         self._peer_of.update(dict.fromkeys(self._edges_with[peer], peer))
         self._ends_owed[peer], self._ends_due[peer] = len(sends_to), len(hears_from)
         self._begin(self._meetings, place, 1)
+
+    def add_edges(self, place: WorkerPlace, sends_to: Collection[int], hears_from: Collection[int]) -> None:
+        """Edges to and from another worker, which is met if it is not known yet; `has_met` tells when."""
+        peer = place.index
+        if peer not in self._ports or peer in self._gone:
+            self.add_peer(place, sends_to, hears_from)
+            return
+        edges = {*sends_to, *hears_from}
+        self._edges_with[peer] += edges
+        self._peer_of.update(dict.fromkeys(edges, peer))
+        self._port_of.update(dict.fromkeys(edges, self._ports[peer]))
+        self._ends_owed[peer] += len(sends_to)
+        self._ends_due[peer] += len(hears_from)
+        self._hears.update(hears_from)
+        self._has_ended -= edges
+
+    def leave_edges(self, edges: Collection[int]) -> None:
+        """Nothing is sent along these edges any more, either way: no end is waited for."""
+        for edge in edges:
+            peer = self._peer_of.pop(edge)
+            self._edges_with[peer].remove(edge)
+            self._port_of.pop(edge, None)
+            if edge not in self._has_ended:
+                (self._ends_due if edge in self._hears else self._ends_owed)[peer] -= 1
+            self._hears.discard(edge)
+            self._has_ended.discard(edge)
 
     def has_met(self, peer: int) -> bool:
         """Whether frames may be sent to this worker."""
@@ -211,6 +242,7 @@ class Links:
         port.send_mark(kind, edge, value)
         if kind == END:
             self._ends_owed[port.peer] -= 1
+            self._has_ended.add(edge)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -241,6 +273,7 @@ class Links:
         for frame in frames:
             if frame.kind == END and (peer := self._peer_of.get(frame.edge)) is not None:  # the worker refuses others
                 self._ends_due[peer] -= 1
+                self._has_ended.add(frame.edge)
         self._arrived += frames
 
     def gone(self, departure: PeerGone) -> None:
