@@ -162,6 +162,29 @@ def test_moves_that_cost_more_than_they_gain_are_not_made() -> None:
     assert len(decision.moves) == 5
 
 
+def test_a_pause_that_was_measured_takes_the_place_of_the_one_that_is_expected() -> None:
+    now = round_robin(APART, three_nodes())
+    for pause_s, moves in ((None, True), (0.1, True), (500.0, False)):
+        look = look_at(APART, now, pause_s=pause_s)
+        decision, _ = decide(look, offered(paired(APART)), Memory(), AT_ONCE)
+        assert decision.taken is moves
+        if moves:
+            pause = AT_ONCE.pause_s if pause_s is None else pause_s
+            assert decision.figures["cost"] == pytest.approx(6 * pause * sum(edge.rate for edge in look.profile.edges))
+
+
+def test_of_a_worker_that_had_work_all_the_time_there_is_no_doubt_that_it_is_busy() -> None:
+    graph = OperatorGraph("two", (Operator("a", 2, load=0.1),), ())
+    now, to = dict.fromkeys(("a/0", "a/1"), Slot("n0", 0)), {"a/0": Slot("n0", 0), "a/1": Slot("n1", 0)}
+    noisy = Profile({task: TaskProfile(0.1, spread=0.01) for task in now}, seconds=10.0)
+    careful = replace(BYTES, confirm=False, goals=AdaptGoals("throughput"))
+    for full in (True, False):
+        look = look_at(graph, now, speed={Slot("n0", 0): 0.2}, full=frozenset({Slot("n0", 0)} if full else ()))
+        decision, _ = decide(replace(look, profile=noisy), offered(to), Memory(), careful)
+        assert decision.taken is full
+        assert "worker 0 of 'n0' runs at 0.2 of its speed" in decision.words
+
+
 def test_noise_that_is_greater_than_the_gain_is_said() -> None:
     now = round_robin(APART, three_nodes())
     look = look_at(APART, now)
