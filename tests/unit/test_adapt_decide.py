@@ -185,6 +185,19 @@ def test_of_a_worker_that_had_work_all_the_time_there_is_no_doubt_that_it_is_bus
         assert "worker 0 of 'n0' runs at 0.2 of its speed" in decision.words
 
 
+def test_a_worker_with_work_all_the_time_is_relieved_whoever_takes_its_core() -> None:
+    graph = OperatorGraph("two", (Operator("a", 2, load=0.1),), ())
+    now, to = dict.fromkeys(("a/0", "a/1"), Slot("n0", 0)), {"a/0": Slot("n0", 0), "a/1": Slot("n1", 0)}
+    chosen = replace(AT_ONCE, goals=AdaptGoals("throughput"))
+    for able, moves in ((1.0, False), (0.2, True)):
+        look = look_at(graph, now, able={Slot("n0", 0): able, Slot("n1", 0): 0.5})
+        decision, _ = decide(look, offered(to), Memory(), chosen)
+        assert decision.taken is moves
+        assert decision.figures["pressure_now"] == pytest.approx(0.2 / able)
+    nowhere = look_at(graph, now, able=dict.fromkeys((Slot("n0", 0), Slot("n1", 0)), 0.1))
+    assert not decide(nowhere, offered({"a/0": Slot("n0", 0), "a/1": Slot("n0", 0)}), Memory(), chosen)[0].taken
+
+
 def test_noise_that_is_greater_than_the_gain_is_said() -> None:
     now = round_robin(APART, three_nodes())
     look = look_at(APART, now)

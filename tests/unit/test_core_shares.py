@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.adapt.core_shares import CoreTime, Slow, full_workers, slow_after
+from penstock.adapt.core_shares import CoreTime, Slow, able_workers, full_workers, slow_after
 from penstock.model.plan import Slot
 
 A, B, C = (Slot("n1", k) for k in range(3))
@@ -63,6 +63,11 @@ def test_figures_of_a_slow_worker_within_noise_are_the_same_figure() -> None:
         assert round(found[A].speed, 6) == speed
     less = slow_after(known, {A: had(0.3, 0.4), B: had(0.6, 0.9)}, 10.0, HORIZON_S)
     assert less == known  # a better figure, of less work
+
+
+def test_a_worker_can_do_what_it_did_and_what_its_idle_time_is_worth() -> None:
+    found = able_workers({A: had(1.0, 0.3), B: had(0.5, 0.8), C: had(0.0, 0.0)})
+    assert found == {A: 0.3, B: 0.4 + 0.5 * 0.8, C: 0.8}
 
 
 def test_workers_without_an_idle_moment_are_full() -> None:

@@ -99,6 +99,9 @@ def test_a_look_has_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None
     assert found.speed == {Slot("n1", 0): pytest.approx(0.2)}
     assert found.full == {Slot("n1", 0)}
+    assert found.able == pytest.approx(
+        {Slot("n1", 0): 0.2, Slot("n2", 0): 0.6 + 0.3 * 6 / 7, Slot("n1", 1): 0.5 + 0.4 * 6 / 7}
+    )
     assert found.state_bytes == {"ticks/0": 70.0}
     assert (found.pause_s, found.latency_us, found.starved) == (None, None, frozenset())
     crossings += [crossing(seconds) for seconds in (9.0, 0.1, 0.3, 0.2, 5.0, 0.4)]

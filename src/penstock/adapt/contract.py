@@ -97,6 +97,8 @@ class Look:
     state_bytes: Mapping[str, float] = field(default_factory=dict)  # of tasks, where it is known
     latency_us: float | None = None  # 99th percentile
     speed: Mapping[Slot, float] = field(default_factory=dict)  # of workers, in shares of what it was at first
+    able: Mapping[Slot, float] = field(default_factory=dict)  # cores of one that workers can have as things are
+    done: float = 1.0  # of what the job would do if no worker held it back; the profile is of all of that
     full: frozenset[Slot] = frozenset()  # workers that had work all the time: they may be holding the job back
     starved: frozenset[str] = frozenset()  # tasks that would do more if their workers let them, as replicas
     pause_s: float | None = None  # for which the job stood when it went over before; None: it never has

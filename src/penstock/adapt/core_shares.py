@@ -1,4 +1,4 @@
-"""How fast each worker is, from what its thread had of its core, and what is remembered of slow ones. Pure.
+"""What workers can do, from what their threads had of their cores, and what is remembered of slow ones. Pure.
 
 Of the time in which a worker had work, its thread ran for some and waited for a core for the rest; what it ran is its
 *share*: a fifth beside four busy processes on its core, or under a quota of a fifth. A worker is slow where its share
@@ -66,11 +66,26 @@ def full_workers(times: Mapping[Slot, CoreTime]) -> frozenset[Slot]:
     return frozenset(slot for slot, time in times.items() if time.wanted >= FULL)
 
 
+def able_workers(times: Mapping[Slot, CoreTime]) -> dict[Slot, float]:
+    """What each worker could do at the moment, in cores: what it did, and of its idle time what the best would get.
+
+    So one that has work all the time is as busy as can be, whoever else takes its core, and a plan that fills another
+    is priced with what that one has left.
+    """
+    best = _best(times)
+    return {slot: min(1.0, time.did + max(0.0, 1.0 - time.wanted) * best) for slot, time in times.items()}
+
+
+def _best(times: Mapping[Slot, CoreTime]) -> float:
+    """The best share."""
+    return max((time.share for time in times.values() if time.wanted >= SEEN_MIN), default=1.0)
+
+
 def slow_after(
     before: Mapping[Slot, Slow], times: Mapping[Slot, CoreTime], now_s: float, horizon_s: float
 ) -> dict[Slot, Slow]:
     """The slow workers, as of an interval that has ended now, and of what was known before."""
-    best = max((time.share for time in times.values() if time.wanted >= SEEN_MIN), default=1.0)
+    best = _best(times)
     found = {slot: known for slot, known in before.items() if now_s - known.at_s < horizon_s}
     for slot, time in times.items():
         known = found.get(slot)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.adapt.contract import AdaptSettings, Look
-from penstock.adapt.core_shares import CoreTime, Slow, full_workers, slow_after
+from penstock.adapt.core_shares import CoreTime, Slow, able_workers, full_workers, slow_after
+from penstock.adapt.held_back import Free, as_free, free_after, held_back
 from penstock.adapt.starved import Replica, starved_tasks
 from penstock.deploy.attempt.crossing import Crossing
 from penstock.deploy.driver.binding import scene_of
@@ -23,6 +24,7 @@ from penstock.deploy.line.messages import Hello
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.sums import Sums
 from penstock.model.plan import Slot
+from penstock.model.profile import Profile
 from penstock.model.task_id import TaskId
 from penstock.optimise.calibrated_costs import known_costs
 from penstock.run.dataflow import Dataflow
@@ -42,6 +44,7 @@ class Looks:
     state_bytes: Mapping[str, int] = field(default_factory=dict)  # of tasks, as last saved; it changes
     slow: dict[Slot, Slow] = field(default_factory=dict)
     executors: frozenset[str] = frozenset()
+    free: Free | None = None
 
     def at(self, job: Job, workers: Sequence[Hello], metrics: MetricLog) -> Look | None:
         """What there is to see; NotMeasuredYet before workers have measured anything in this interval."""
@@ -54,6 +57,7 @@ class Looks:
         sums = metrics.recent(interval_s)
         times = core_times(sums, slots)
         full = full_workers(times)
+        profile, done = self._free(profile, now_s, is_full=bool(full))
         latency_us = metrics.latency_us(0.99, interval_s)
         state = {task: float(size) for task, size in dict(self.state_bytes).items() if task in plan.assignment}
         return Look(
@@ -67,6 +71,8 @@ class Looks:
             state_bytes=state,
             latency_us=float(latency_us) if latency_us else None,
             speed=self._speeds(workers, times, now_s),
+            able=able_workers(times),
+            done=done,
             full=full,
             starved=starved_tasks(replicas(job.dataflow, sums), plan.assignment, full),
             pause_s=self._pause_s(),
@@ -78,6 +84,12 @@ class Looks:
             self.slow, self.executors = {}, executors
         self.slow = slow_after(self.slow, times, now_s, self.settings.horizon_s)
         return {slot: known.speed for slot, known in self.slow.items()}
+
+    def _free(self, profile: Profile, now_s: float, *, is_full: bool) -> tuple[Profile, float]:
+        """The profile of a job that nothing holds back, and what share of that the job does."""
+        self.free = free_after(self.free, profile, now_s, self.settings.horizon_s, is_full=is_full)
+        done = held_back(profile, self.free, is_full=is_full)
+        return as_free(profile, done), done
 
     def _pause_s(self) -> float | None:
         took = [crossing.seconds for crossing in tuple(self.crossings)[-PAUSES:]]
