@@ -78,6 +78,19 @@ def test_a_shift_of_traffic_moves_once_and_only_what_pays(goal: str) -> None:
 
 
 @pytest.mark.parametrize("goal", ["bytes", "throughput"])
+def test_hot_pairs_come_together_and_full_workers_are_split_in_one_loop(goal: str) -> None:
+    """All sources on one worker and all counts on another: each is full, every heavy stream crosses, a third idles."""
+    chosen = replace(EVERY_10_S, goals=AdaptGoals(goal), scheduler="best", theta=0.3)
+    apart = {f"{name}/{i}": Slot(node, 0) for name, node in (("source", "n0"), ("count", "n1")) for i in range(6)}
+    job = VirtualJob(pairs_graph(load=0.15), three_nodes(), chosen, noise=0.1, assignment=apart)
+    assert job.bytes_between_nodes() == pytest.approx(66 * MB)
+    job.run(120)
+    assert job.bytes_between_nodes() == pytest.approx(4.8 * MB)
+    assert max(job.load_of(Slot(f"n{k}", 0)) for k in range(3)) <= 0.8
+    assert len(job.taken) == 1
+
+
+@pytest.mark.parametrize("goal", ["bytes", "throughput"])
 def test_a_straggler_is_relieved_within_three_intervals(goal: str) -> None:
     chosen = replace(EVERY_10_S, goals=AdaptGoals(goal), scheduler="best", theta=0.3)
     job = VirtualJob(pairs_graph(load=0.08), three_nodes(), chosen, noise=0.15)
