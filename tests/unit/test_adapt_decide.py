@@ -280,6 +280,15 @@ def test_slow_workers_scale_what_is_offered_and_what_is_certified() -> None:
     pinned = replace(look, demands=(Pin("source/0", "n0", 0),))
     assert as_offered(pinned).nodes[0].slots == 2
     assert as_offered(replace(look, speed={})) == cluster
+    able = replace(look, able={Slot("n0", 0): 0.1, Slot("n0", 1): 0.9, Slot("n1", 0): 0.3})
+    assert as_offered(able) == as_offered(look)
+    assert as_offered(replace(able, full=frozenset({Slot("n0", 0)}))).nodes == (
+        Node("n0", pytest.approx(0.08), slots=1, worker_capacity=0.1),  # of its sound worker alone
+        Node("n1", 0.4, slots=1, worker_capacity=0.5),
+    )
+    limited = Cluster((Node("n0", 1.6, slots=2, worker_capacity=1.0),))
+    tight = replace(look, cluster=limited, speed={}, able=able.able, full=frozenset({Slot("n0", 0)}))
+    assert as_offered(tight).nodes == (Node("n0", 0.8, slots=2, worker_capacity=0.9),)
 
 
 def test_a_look_that_cannot_be_is_refused() -> None:
