@@ -9,7 +9,9 @@ import numpy as np
 
 from penstock.adapt.candidate import candidates
 from penstock.adapt.contract import AdaptSettings, Assignment, Decision, Look, Memory, Offer
+from penstock.adapt.core_shares import CoreTime, Slow, able_workers, full_workers, slow_after
 from penstock.adapt.decide import decide
+from penstock.adapt.held_back import Free, as_free, free_after, held_back
 from penstock.model.cluster import Cluster, Node
 from penstock.model.costs import Distance
 from penstock.model.plan import Slot
@@ -75,6 +77,9 @@ class VirtualJob:
     offering: Offering = candidates
     usable_share: float = 0.8
     speed: dict[Slot, float] = field(default_factory=dict)
+    cores: dict[Slot, float] = field(default_factory=dict)  # of one, which workers have; then all is measured by that
+    slow: dict[Slot, Slow] = field(default_factory=dict)
+    free: Free | None = None
     state_bytes: dict[str, float] = field(default_factory=dict)
     latency_us: float | None = None
     now_s: float = 0.0
@@ -87,11 +92,40 @@ class VirtualJob:
         self.assignment = self.assignment or round_robin(self.graph, self.cluster)
 
     def look(self) -> Look:
+        if self.cores:
+            return self._look_by_cores()
         profile = measured(self.graph, self.assignment, self.rng, self.noise, self.settings.interval_s)
         return Look(
             self.now_s, self.graph, self.cluster, dict(self.assignment), profile, usable_share=self.usable_share,
             speed=dict(self.speed), state_bytes=self.state_bytes, latency_us=self.latency_us,
         )  # fmt: skip
+
+    def _look_by_cores(self) -> Look:
+        """What a real job would show: its slowest worker holds all of it back, and threads wait for their cores."""
+        held = self.held_back()
+        graph = pairs_graph_of(self.graph, held)
+        profile = measured(graph, self.assignment, self.rng, self.noise, self.settings.interval_s)
+        profile = replace(profile, rows=1e4 * held * self.settings.interval_s)
+        had: dict[Slot, CoreTime] = {}
+        for slot, core in self.cores.items():
+            ran = sum(p.load for t, p in profile.tasks.items() if self.assignment[t] == slot)
+            ran = min(ran, core) * self.settings.interval_s
+            waited = min(ran * (1 / core - 1), self.settings.interval_s - ran)
+            had[slot] = CoreTime(self.settings.interval_s, ran, _noisy(waited, self.rng, self.noise))
+        self.slow = slow_after(self.slow, had, self.now_s, self.settings.horizon_s)
+        full = full_workers(had)
+        self.free = free_after(self.free, profile, self.now_s, self.settings.horizon_s, is_full=bool(full))
+        done = held_back(profile, self.free, is_full=bool(full))
+        return Look(
+            self.now_s, graph, self.cluster, dict(self.assignment), as_free(profile, done),
+            usable_share=self.usable_share, done=done, full=full,
+            speed={slot: slow.speed for slot, slow in self.slow.items()}, able=able_workers(had),
+            state_bytes=self.state_bytes, latency_us=self.latency_us,
+        )  # fmt: skip
+
+    def held_back(self) -> float:
+        """What share of its work the job gets done."""
+        return min(1.0, *(core / max(core, self.load_of(slot)) for slot, core in self.cores.items()))
 
     def step(self) -> Decision:
         self.now_s += self.settings.interval_s
@@ -118,6 +152,14 @@ class VirtualJob:
     def load_of(self, slot: Slot) -> float:
         loads = {TaskId.of(o.name, i): load for o in self.graph.operators for i, load in enumerate(o.loads())}
         return sum(loads[task] for task, at in self.assignment.items() if at == slot)
+
+
+def pairs_graph_of(graph: OperatorGraph, share: float) -> OperatorGraph:
+    """The same graph where only a share of its work is done."""
+    operators = tuple(replace(o, load=tuple(load * share for load in o.loads())) for o in graph.operators)
+    rows = graph.streams[0].rate if isinstance(graph.streams[0].rate, tuple) else ()
+    rates = tuple(tuple(rate * share for rate in row) for row in rows)
+    return replace(graph, operators=operators, streams=(replace(graph.streams[0], rate=rates),))
 
 
 def shifted(graph: OperatorGraph, by: int = 1) -> OperatorGraph:

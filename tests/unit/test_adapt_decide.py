@@ -162,6 +162,42 @@ def test_moves_that_cost_more_than_they_gain_are_not_made() -> None:
     assert len(decision.moves) == 5
 
 
+def test_a_pause_that_was_measured_takes_the_place_of_the_one_that_is_expected() -> None:
+    now = round_robin(APART, three_nodes())
+    for pause_s, moves in ((None, True), (0.1, True), (500.0, False)):
+        look = look_at(APART, now, pause_s=pause_s)
+        decision, _ = decide(look, offered(paired(APART)), Memory(), AT_ONCE)
+        assert decision.taken is moves
+        if moves:
+            pause = AT_ONCE.pause_s if pause_s is None else pause_s
+            assert decision.figures["cost"] == pytest.approx(6 * pause * sum(edge.rate for edge in look.profile.edges))
+
+
+def test_of_a_worker_that_had_work_all_the_time_there_is_no_doubt_that_it_is_busy() -> None:
+    graph = OperatorGraph("two", (Operator("a", 2, load=0.1),), ())
+    now, to = dict.fromkeys(("a/0", "a/1"), Slot("n0", 0)), {"a/0": Slot("n0", 0), "a/1": Slot("n1", 0)}
+    noisy = Profile({task: TaskProfile(0.1, spread=0.01) for task in now}, seconds=10.0)
+    careful = replace(BYTES, confirm=False, goals=AdaptGoals("throughput"))
+    for full in (True, False):
+        look = look_at(graph, now, speed={Slot("n0", 0): 0.2}, full=frozenset({Slot("n0", 0)} if full else ()))
+        decision, _ = decide(replace(look, profile=noisy), offered(to), Memory(), careful)
+        assert decision.taken is full
+        assert "worker 0 of 'n0' runs at 0.2 of its speed" in decision.words
+
+
+def test_a_worker_with_work_all_the_time_is_relieved_whoever_takes_its_core() -> None:
+    graph = OperatorGraph("two", (Operator("a", 2, load=0.1),), ())
+    now, to = dict.fromkeys(("a/0", "a/1"), Slot("n0", 0)), {"a/0": Slot("n0", 0), "a/1": Slot("n1", 0)}
+    chosen = replace(AT_ONCE, goals=AdaptGoals("throughput"))
+    for able, moves in ((1.0, False), (0.2, True)):
+        look = look_at(graph, now, able={Slot("n0", 0): able, Slot("n1", 0): 0.5})
+        decision, _ = decide(look, offered(to), Memory(), chosen)
+        assert decision.taken is moves
+        assert decision.figures["pressure_now"] == pytest.approx(0.2 / able)
+    nowhere = look_at(graph, now, able=dict.fromkeys((Slot("n0", 0), Slot("n1", 0)), 0.1))
+    assert not decide(nowhere, offered({"a/0": Slot("n0", 0), "a/1": Slot("n0", 0)}), Memory(), chosen)[0].taken
+
+
 def test_noise_that_is_greater_than_the_gain_is_said() -> None:
     now = round_robin(APART, three_nodes())
     look = look_at(APART, now)
@@ -244,6 +280,15 @@ def test_slow_workers_scale_what_is_offered_and_what_is_certified() -> None:
     pinned = replace(look, demands=(Pin("source/0", "n0", 0),))
     assert as_offered(pinned).nodes[0].slots == 2
     assert as_offered(replace(look, speed={})) == cluster
+    able = replace(look, able={Slot("n0", 0): 0.1, Slot("n0", 1): 0.9, Slot("n1", 0): 0.3})
+    assert as_offered(able) == as_offered(look)
+    assert as_offered(replace(able, full=frozenset({Slot("n0", 0)}))).nodes == (
+        Node("n0", pytest.approx(0.08), slots=1, worker_capacity=0.1),  # of its sound worker alone
+        Node("n1", 0.4, slots=1, worker_capacity=0.5),
+    )
+    limited = Cluster((Node("n0", 1.6, slots=2, worker_capacity=1.0),))
+    tight = replace(look, cluster=limited, speed={}, able=able.able, full=frozenset({Slot("n0", 0)}))
+    assert as_offered(tight).nodes == (Node("n0", 0.8, slots=2, worker_capacity=0.9),)
 
 
 def test_a_look_that_cannot_be_is_refused() -> None:

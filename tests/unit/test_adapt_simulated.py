@@ -78,6 +78,19 @@ def test_a_shift_of_traffic_moves_once_and_only_what_pays(goal: str) -> None:
 
 
 @pytest.mark.parametrize("goal", ["bytes", "throughput"])
+def test_hot_pairs_come_together_and_full_workers_are_split_in_one_loop(goal: str) -> None:
+    """All sources on one worker and all counts on another: each is full, every heavy stream crosses, a third idles."""
+    chosen = replace(EVERY_10_S, goals=AdaptGoals(goal), scheduler="best", theta=0.3)
+    apart = {f"{name}/{i}": Slot(node, 0) for name, node in (("source", "n0"), ("count", "n1")) for i in range(6)}
+    job = VirtualJob(pairs_graph(load=0.15), three_nodes(), chosen, noise=0.1, assignment=apart)
+    assert job.bytes_between_nodes() == pytest.approx(66 * MB)
+    job.run(120)
+    assert job.bytes_between_nodes() == pytest.approx(4.8 * MB)
+    assert max(job.load_of(Slot(f"n{k}", 0)) for k in range(3)) <= 0.8
+    assert len(job.taken) == 1
+
+
+@pytest.mark.parametrize("goal", ["bytes", "throughput"])
 def test_a_straggler_is_relieved_within_three_intervals(goal: str) -> None:
     chosen = replace(EVERY_10_S, goals=AdaptGoals(goal), scheduler="best", theta=0.3)
     job = VirtualJob(pairs_graph(load=0.08), three_nodes(), chosen, noise=0.15)
@@ -92,6 +105,31 @@ def test_a_straggler_is_relieved_within_three_intervals(goal: str) -> None:
     assert job.load_of(slow) <= 0.2 * 0.8 < before
     job.run(120)
     assert job.load_of(slow) <= 0.2 * 0.8
+
+
+@pytest.mark.parametrize("goal", ["bytes", "throughput"])
+@pytest.mark.parametrize("others", [1.0, 0.8])  # what sound workers have of their cores
+def test_a_straggler_that_holds_the_job_back_is_relieved_within_three_intervals(goal: str, others: float) -> None:
+    """It shows no more load than it can do, and its speed is read off its thread's waiting: as a real job has it."""
+    chosen = replace(EVERY_10_S, goals=AdaptGoals(goal), scheduler="best", theta=0.3)
+    workers = [Slot(f"n{k}", 0) for k in range(3)]
+    for seed in range(2):
+        job = VirtualJob(pairs_graph(load=0.09), three_nodes(), chosen, seed, noise=0.1)
+        job.cores = dict.fromkeys(workers, others)
+        job.run(60)
+        slow = max(workers, key=job.load_of)
+        job.memory, before, before_it = Memory(), job.load_of(slow), len(job.taken)
+        job.cores[slow] = others / 5
+        assert job.held_back() < 1
+        decisions = [job.step() for _ in range(3)]
+        taken = [decision for decision in decisions if decision.taken]
+        assert len(taken) == 1, [decision.words for decision in decisions]
+        assert f"worker 0 of {slow.node!r} runs at" in taken[0].words
+        assert job.load_of(slow) < before
+        assert job.held_back() == 1  # the plan has room for what comes when nothing is held back any more
+        job.run(120)
+        assert job.held_back() == 1
+        assert len(job.taken) <= before_it + 2
 
 
 def test_a_straggler_among_workers_of_one_node_is_emptied() -> None:

@@ -16,6 +16,7 @@ import pytest
 from penstock.adapt.contract import INTERVAL_S_MAX, AdaptSettings, Decision, Look, Memory, Move, Offer, Proposal
 from penstock.deploy.adapting import adapter as module
 from penstock.deploy.adapting.adapter import Adapter
+from penstock.deploy.adapting.looks import Looks
 from penstock.deploy.driver.options import JobOptions
 from penstock.deploy.driver.rendezvous import wait_until
 from penstock.deploy.metrics.metric_log import MetricLog
@@ -75,7 +76,7 @@ def adapting(
 
     monkeypatch.setattr(Adapter, "_seen", seen or look)
     settings = AdaptSettings(interval_s=0.02, rest_s=rest_s)
-    found = Adapter(job, settings, go, MetricLog("x"))  # type: ignore[arg-type]
+    found = Adapter(job, settings, go, MetricLog("x"), Looks(settings))  # type: ignore[arg-type]
     try:
         yield found
     finally:

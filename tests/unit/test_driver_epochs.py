@@ -73,7 +73,8 @@ class Kit:
         part = self.epochs.store.write_part(attempt, epoch, 0, [state])
         if rows_of is not None:
             part = replace(part, staged=staged(self.staging, rows_of, attempt, self.epochs.store.token()))
-        self.epochs.kept(0, Report(attempt, epoch, part))
+        self.epochs.kept(0, Report(attempt, epoch, part, (2,)))
+        assert self.epochs.state_bytes == {"numbers/0": 2}
 
     @property
     def staging(self) -> Folder:

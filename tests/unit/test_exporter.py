@@ -23,7 +23,7 @@ def some_sums() -> Sums:
     counts = dict(zip(SUMMED, (2_500_000, 3_000_000, 10, 20, 30, 4, 500_000, 1_000_000, 5, 6), strict=True))
     newest: dict[str, int | str] = {"queue_batches": 3, "queue_bytes": 300, "worker": 1, "node": "n1", "idle": False}
     edge = EdgeSums(7, 70, 2, 3_000_000, 4_000_000, 500_000, 250_000, 1_000_000, "ring")
-    workers = {1: {"cpu_us": 9_000_000, "loop_us": 1_000_000, "waiting_us": 2_000_000}}
+    workers = {1: {"cpu_us": 9_000_000, "loop_us": 1_000_000, "waiting_us": 2_000_000, "delayed_us": 3_000_000}}
     return Sums({NASTY: counts}, {NASTY: newest}, {(NASTY, "b/1"): edge}, workers, {"b/1": Counter({900: 2})})
 
 
@@ -70,6 +70,7 @@ def test_every_number_has_its_labels_and_nasty_names_stay_names() -> None:
     assert samples["penstock_worker_cpu_seconds_total", *worker] == 9
     assert samples["penstock_worker_loop_seconds_total", *worker] == 1
     assert samples["penstock_worker_waiting_seconds_total", *worker] == 2
+    assert samples["penstock_worker_delayed_seconds_total", *worker] == 3
     at = (("job", "job"), ("task", "b/1"))
     assert samples["penstock_latency_seconds_count", *at] == 2
     assert samples["penstock_latency_seconds_sum", *at] == pytest.approx(0.0018)

@@ -20,6 +20,7 @@ from penstock.deploy.worker.keeper import Keeper, Unkept, _Steps
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.run.columns.kernels import Row
+from penstock.run.columns.unwritten import in_bytes, written
 from penstock.run.dataflow import Dataflow
 from penstock.run.engine.epochs import TaskSnapshot, epoch_command
 from penstock.run.engine.worker import Checkpoint
@@ -90,6 +91,7 @@ class Kept:
         self.store, self.flow, self.committed, self.restore = Store(str(root)), flow, committed, restore
         self.attempt = self.store.claim(flow.name)
         self.parts: dict[int, Part] = {}
+        self.sizes: dict[str, int] = {}  # of tasks
         self.lock = threading.Lock()
         self.complaints: list[str] = []
         self.wakes: list[Callable[[], None]] = []  # of the loops of workers
@@ -110,6 +112,7 @@ class Kept:
             if report.epoch is None:
                 return
             self.parts[report.part.worker] = report.part
+            self.sizes.update(zip(report.part.tasks, report.sizes, strict=True))
             if len(self.parts) == WORKERS:
                 tasks = {operator.name: operator.tasks for operator in self.flow.operators}
                 parts = tuple(self.parts[w] for w in range(WORKERS))
@@ -150,6 +153,20 @@ def test_a_job_goes_on_from_what_was_kept_in_as_many_tasks_as_it_has_now(
     job = gone_on(kind, tmp_path, tasks)
     assert job.errors == [None] * WORKERS
     assert sorted(tuple(row.values()) for row in job.rows("out")) == answer()
+
+
+@pytest.mark.parametrize("kind", ["aggregate", "process"])
+def test_a_report_says_how_large_the_state_of_each_task_is(kind: str, tmp_path: Path) -> None:
+    committed = threading.Event()
+    kept = Kept(tmp_path, dataflow(kind, 3, committed), committed, None)
+    run(kept, asks=True)
+    states = {
+        snapshot.task: sum(map(len, in_bytes(snapshot.state).values()))
+        for part in kept.parts.values()
+        for snapshot in kept.store.read_part(part)
+    }
+    assert kept.sizes == states
+    assert all(states[f"count/{i}"] > 0 for i in range(3))
 
 
 def test_with_as_many_tasks_each_worker_reads_its_own_part_and_lets_it_go(
@@ -259,7 +276,7 @@ def test_a_keeper_says_for_how_long_its_store_has_not_answered(tmp_path: Path) -
 
 def test_each_state_that_is_written_is_a_step() -> None:
     steps: list[None] = []
-    states = _Steps({"a": b"1", "b": b"2"}, lambda: steps.append(None))
+    states = _Steps({"a": b"1", "b": b"23"}, lambda: steps.append(None))
     assert (len(states), list(states), steps) == (2, ["a", "b"], [])
-    assert dict(states.items()) == {"a": b"1", "b": b"2"}
-    assert len(steps) == 2
+    assert {name: written(state) for name, state in states.items()} == {"a": b"1", "b": b"23"}
+    assert (len(steps), states.size) == (2, 3)

@@ -46,3 +46,10 @@ def test_a_report_that_the_driver_would_refuse_is_refused_with_its_size_and_what
         encode_report(report(9_000))
     with pytest.raises(InvalidInput, match="reports of its end, have"):
         encode_report(report(9_000, ENDED))
+
+
+def test_sizes_of_states_are_told_unless_there_is_no_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = replace(report(100), sizes=tuple(range(100)))
+    assert decode_report(decode(encode_report(told), KEPT_BYTES_MAX)) == told
+    monkeypatch.setattr(messages, "KEPT_BYTES_MAX", len(encode_report(report(100))))
+    assert decode_report(decode(encode_report(told), KEPT_BYTES_MAX)) == report(100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._core import SLICE_NS, Tally, latency_bucket
+from penstock.run.engine.core_wait import waited_ns
 from penstock.run.engine.meters import TABLES, Clocks, Meters, joined, percentile, upper_end_us
 from penstock.run.engine.outputs import Packet
 from penstock.run.transport.wire import Kind, codec_of
@@ -373,3 +375,16 @@ def test_joined_intervals_keep_counts_and_the_last_state() -> None:
     balance = [rows("balance", (i, "r", 0, 500 + i, 0.5, 1.0 * i, 10 * i, 0)) for i in (1, 2)]
     assert joined("balance", balance) == balance[1]
     assert joined("balance", balance[:1]) == balance[0]
+
+
+def test_time_without_a_core_is_told_where_the_machine_counts_it(clocks: Watch, tmp_path: Path) -> None:
+    (tmp_path / "schedstat").write_bytes(b"54696 1234567 3\n")
+    assert waited_ns(str(tmp_path / "schedstat")) == 1_234_567
+    (tmp_path / "schedstat").write_bytes(b"54696")
+    assert waited_ns(str(tmp_path / "schedstat")) is None
+    assert waited_ns(str(tmp_path / "none")) is None
+    real = Meters(0, "n0", ("a/0",), [])
+    real.start(0)
+    (told,) = reported(real)["workers"]
+    assert (told["delayed_us"] is None) == (waited_ns() is None)
+    assert reported(timed_by(clocks, "a/0"))["workers"][0]["delayed_us"] is None  # its thread is everybody's

@@ -207,5 +207,5 @@ def test_windows_that_are_none(window: Any, told: str) -> None:  # noqa: ANN401
 def test_tables_that_no_profile_needs_are_left_out() -> None:
     assert Sums().profile().tasks == {}
     sums = Sums()
-    sums.add("balance", row("balance", region="r", rate=0.0, blocked_s=0.0))
+    sums.add("decisions", row("decisions", taken=False, tasks="", words="", figures=""))
     assert sums == Sums()

@@ -48,7 +48,7 @@ class AdaptSettings:
     watch_max: int = 6  # looks in which a proposal may show that it pays
     sigmas: float = 4.0  # of the measurements' noise that a gain has to exceed
     busy: float = 0.8  # of what a worker or node can do: beyond this the job waits for it
-    pause_s: float = 0.05  # for which a task that moves stands still, without state
+    pause_s: float = 0.05  # for which a task that moves stands still, without state, until one is measured
     state_bytes_per_s: float = 100e6  # at which state is carried over
     scheduler: str = "best"
     seed: int = 0  # kept from look to look, so that ties are broken alike
@@ -97,9 +97,11 @@ class Look:
     state_bytes: Mapping[str, float] = field(default_factory=dict)  # of tasks, where it is known
     latency_us: float | None = None  # 99th percentile
     speed: Mapping[Slot, float] = field(default_factory=dict)  # of workers, in shares of what it was at first
-    starved: frozenset[str] = (
-        frozenset()
-    )  # tasks that would do more if their workers let them: replicas, after balancing
+    able: Mapping[Slot, float] = field(default_factory=dict)  # cores of one that workers can have as things are
+    done: float = 1.0  # of what the job would do if no worker held it back; the profile is of all of that
+    full: frozenset[Slot] = frozenset()  # workers that had work all the time: they may be holding the job back
+    starved: frozenset[str] = frozenset()  # tasks that would do more if their workers let them, as replicas
+    pause_s: float | None = None  # for which the job stood when it went over before; None: it never has
 
 
 class Move(NamedTuple):

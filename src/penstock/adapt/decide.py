@@ -122,6 +122,7 @@ def _odd(look: Look) -> list[str]:
     """Figures of a look that cannot be, apart from its profile's."""
     figures = [(f"state of task {task!r}", value) for task, value in look.state_bytes.items()]
     figures += [(f"speed of worker {slot.worker} of {slot.node!r}", value) for slot, value in look.speed.items()]
+    figures += [(f"what worker {slot.worker} of {slot.node!r} can do", value) for slot, value in look.able.items()]
     figures += [("latency_us", look.latency_us or 0.0), ("now_s", look.now_s)]
     return [f"{what} is {value:g}; it must be finite and 0 or more" for what, value in figures if not 0 <= value < inf]
 

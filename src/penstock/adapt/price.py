@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.adapt.contract import AdaptSettings
 from penstock.adapt.latency import Latency
@@ -25,6 +26,7 @@ from penstock.model.taskgraph import Floats
 from penstock.optimise.communication import SOCKET, distances, seat_loads
 from penstock.optimise.contract import BYTES
 
+Bools = NDArray[np.bool_]
 SPREAD_UNKNOWN = 0.15  # of a load of which one interval was measured
 CAREFUL = 2.0  # standard deviations of loads that a plan should bear
 STEADY_S = 10.0  # measurements nearer to each other than this rise and fall together
@@ -81,7 +83,8 @@ class Pricer:
         state, settings = self.scene.state, self.settings
         socket = self.scene.problem.graph.costs.socket
         of_byte = 1.0 if self._bytes else (socket.send.byte_ns + socket.receive.byte_ns) * 1e-9
-        pause = settings.pause_s + state / settings.state_bytes_per_s
+        measured = self.scene.look.pause_s
+        pause = (settings.pause_s if measured is None else measured) + state / settings.state_bytes_per_s
         return np.asarray(state * of_byte + pause * self.whole)
 
     @cached_property
@@ -94,28 +97,32 @@ class Pricer:
         """How far off the difference of two prices may be: the settings' number of standard deviations, of many looks.
 
         Streams vary by themselves, each as its two tasks do; those that both plans put equally far apart do not count.
-        Of the pressure the present plan's is taken as low as it may be, and the other's as high.
+        Of the pressure the present plan's is taken as low as it may be, and the other's as high. A worker that had work
+        all the time is as busy as it looks, however its load came and went.
         """
         graph = self.scene.problem.graph
         changed = self._waste_of_edges(now) - self._waste_of_edges(then)
         apart = (self._spread[graph.source] + self._spread[graph.target]) / 2
         sigmas = self.settings.sigmas / math.sqrt(looks)
         waste = sigmas * float(np.sqrt(((changed * apart) ** 2).sum()))
-        return waste + self.whole * (self._doubt(now, -sigmas) + self._doubt(then, sigmas))
+        return waste + self.whole * (self._doubt(now, -sigmas, self._full) + self._doubt(then, sigmas))
 
-    def _doubt(self, places: Places, sigmas: float) -> float:
-        """By how much the share may be less, or more, than it looks."""
+    def _doubt(self, places: Places, sigmas: float, sure: Bools | None = None) -> float:
+        """By how much the share may be less, or more, than it looks; there is no doubt about these seats."""
         latency = self._latency_us(places)
         straight = self._short(self.scene.pricing.pressure(*places), latency)
-        return abs(self._short(self._leaning(places, sigmas), latency) - straight)
+        return abs(self._short(self._leaning(places, sigmas, sure), latency) - straight)
 
-    def _leaning(self, places: Places, sigmas: float) -> float:
-        """The pressure if every worker had so many standard deviations more load."""
+    def _leaning(self, places: Places, sigmas: float, sure: Bools | None = None) -> float:
+        """The pressure if every worker had so many standard deviations more load, but for these seats."""
         problem, pricing, (node, worker) = self.scene.problem, self.scene.pricing, places
         seats = seat_loads(problem, node, worker)
         variance = (problem.graph.load * self._spread) ** 2
         on_seat = np.bincount(seats.seat_of, variance, minlength=len(seats.node))
-        thread = pricing.thread[seats.node.astype(np.int64) * pricing.seats + seats.worker]
+        seat = seats.node.astype(np.int64) * pricing.seats + seats.worker
+        thread = pricing.thread[seat]
+        if sure is not None:
+            on_seat[sure[seat]] = 0.0
         busiest = ((seats.load + sigmas * np.sqrt(on_seat)) / thread).max()
         on_node = np.sqrt(np.bincount(node, variance, minlength=problem.node_count))
         load = np.bincount(seats.node, seats.load, minlength=problem.node_count)
@@ -129,6 +136,16 @@ class Pricer:
         send, receive, edges = self.scene.pricing.send, self.scene.pricing.receive, self.scene.pricing.edges
         both: Floats = send[apart, edges] + receive[apart, edges]
         return both
+
+    @cached_property
+    def _full(self) -> Bools:
+        """Of each seat, whether it had work all the time."""
+        found = np.zeros(self.scene.problem.node_count * self.scene.pricing.seats, dtype=bool)
+        for k, node in enumerate(self.scene.problem.cluster.nodes):
+            for slot in self.scene.look.full:
+                if slot.node == node.name and slot.worker < self.scene.pricing.seats:
+                    found[k * self.scene.pricing.seats + slot.worker] = True
+        return found
 
     @cached_property
     def _spread(self) -> Floats:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from penstock.adapt.contract import Assignment, Look, Move
-from penstock.adapt.speeds import as_measured, slow_workers
+from penstock.adapt.speeds import SPEED_MIN, as_measured, slow_workers
 from penstock.errors import InvalidInput
 from penstock.model.plan import Slot
 from penstock.model.profile import Profile, TaskProfile
@@ -138,8 +138,13 @@ def _seats(look: Look, problem: Problem, others: Iterable[Assignment]) -> int:
 
 
 def _threads(look: Look, problem: Problem, pricing: Pricing) -> Floats:
-    """What each seat can do: what its node says, slow ones by their own speed."""
+    """What each seat can do: what its node says, slow ones by their own speed, and no more than is left to them."""
     thread = pricing.thread.copy()
+    number = {node.name: k for k, node in enumerate(look.cluster.nodes)}
+    for slot, able in look.able.items():
+        if slot.node in number and slot.worker < pricing.seats:
+            node, seat = look.cluster.nodes[number[slot.node]], number[slot.node] * pricing.seats + slot.worker
+            thread[seat] = min(thread[seat], (node.worker_capacity or node.capacity) * max(SPEED_MIN, able))
     for k, w, carried in _slow_seats(look, problem):
         if w < pricing.seats:
             thread[k * pricing.seats + w] = min(thread[k * pricing.seats + w], carried)

@@ -42,9 +42,24 @@ def _slowed(node: Node, speeds: list[float], stretch: float, thread: float | Non
 
 
 def as_offered(look: Look) -> Cluster:
-    """The cluster that schedulers are to fill: slow workers are left out where their node has others."""
+    """The cluster that schedulers are to fill: slow workers are left out where their node has others.
+
+    Where a worker has work all the time, others offer what they can do as things are: a load of a twentieth of a core
+    is no little load where nobody gets more.
+    """
     pinned = {c.node for c in (*look.graph.constraints, *look.demands) if isinstance(c, Pin)}
-    return Cluster(tuple(_offered(node, speeds_of(look, node), node.name in pinned) for node in look.cluster.nodes))
+    nodes = [_offered(node, speeds_of(look, node), node.name in pinned) for node in look.cluster.nodes]
+    return Cluster(tuple(_as_able(look, node) for node in nodes) if look.full else tuple(nodes))
+
+
+def _as_able(look: Look, node: Node) -> Node:
+    """A node with what its sound workers can do; one limit for all, that of the most able."""
+    slow = slow_workers(look)
+    able = [max(SPEED_MIN, cores) for slot, cores in look.able.items() if slot.node == node.name and slot not in slow]
+    if not able:
+        return node
+    own = None if node.worker_capacity is None else node.worker_capacity * max(able)
+    return replace(node, capacity=node.capacity * sum(able) / len(able), worker_capacity=own)
 
 
 def _offered(node: Node, speeds: list[float], pinned: bool) -> Node:

@@ -40,6 +40,8 @@ def troubles(look: Look, now: Price, settings: AdaptSettings) -> str:
     ]
     if now.pressure > settings.busy:
         found.append(f"the busiest worker or node is at {now.pressure:.2g} of what it can do, above {settings.busy:g}")
+    if look.done < 1.0:
+        found.append(f"the job does {look.done:.2g} of what it did when nothing held it back")
     bound = settings.goals.latency_us
     if bound is not None and now.latency_us > bound:
         found.append(f"latency is {now.latency_us:.4g} us, above {bound:g}")

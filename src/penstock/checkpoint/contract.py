@@ -37,6 +37,9 @@ class Report:
     attempt: int
     epoch: int | None  # ENDED: its part of every epoch from now on
     part: Part
+    sizes: tuple[
+        int, ...
+    ] = ()  # bytes of the state of each of the part's tasks; for who weighs moves: no epoch needs it
 
 
 class Branch(NamedTuple):

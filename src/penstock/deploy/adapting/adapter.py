@@ -24,18 +24,18 @@ import pyarrow as pa
 from penstock.adapt.candidate import candidates
 from penstock.adapt.contract import AdaptSettings, Decision, Look, Memory, Offer
 from penstock.adapt.decide import decide
-from penstock.deploy.driver.binding import scene_of
-from penstock.deploy.driver.slots import USABLE_SHARE
+from penstock.deploy.adapting.looks import Looks
+from penstock.deploy.attempt.crossing import Crossing
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.sums import NotMeasuredYet
 from penstock.errors import PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.optimise.calibrated_costs import known_costs
 from penstock.run.engine.meters import DECISION_COLUMNS
 
 if TYPE_CHECKING:
+    from penstock.deploy.attempt.epochs import DriverEpochs
     from penstock.deploy.driver.job import Job
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ DRIVER = -1  # whose rows they are, where workers have numbers
 class Adapter:
     """Looks at one job until it is closed."""
 
-    def __init__(self, job: Job, settings: AdaptSettings, go: Go, metrics: MetricLog) -> None:
+    def __init__(self, job: Job, settings: AdaptSettings, go: Go, metrics: MetricLog, looks: Looks) -> None:
         """`go` has the job follow a plan."""
-        self._job, self._settings, self._go, self._log = job, settings, go, metrics
+        self._job, self._settings, self._go, self._log, self._looks = job, settings, go, metrics, looks
         self._memory = Memory()
         self._failures = 0  # of moves, in a row
         self._placement: Placement = (0, ())
@@ -145,24 +145,7 @@ class Adapter:
         return decision
 
     def _seen(self) -> Look | None:
-        """What there is to see; NotMeasuredYet before workers have measured anything in this interval."""
-        job, interval_s = self._job, self._settings.interval_s
-        _, workers = self._placement
-        plan = job.plan  # these workers', unless another placement is found at the end of the look
-        if plan is None or not workers:
-            return None
-        profile = job.profile(interval_s)
-        graph, cluster, demands = scene_of(job.dataflow, job.slots_of_workers(), profile, plan.constraints)
-        return Look(
-            now_s=time.monotonic(),
-            graph=graph,
-            cluster=cluster,
-            assignment=plan.assignment,
-            profile=profile if profile.costs is not None else replace(profile, costs=known_costs()),
-            demands=demands,
-            usable_share=USABLE_SHARE,
-            latency_us=float(latency_us) if (latency_us := self._log.latency_us(0.99, interval_s)) else None,
-        )
+        return self._looks.at(self._job, self._placement[1], self._log)
 
     def _tell(self, decision: Decision) -> None:
         """Keep a decision where users look."""
@@ -180,9 +163,19 @@ class Adapter:
         self._log.take(DRIVER, "decisions", pa.RecordBatch.from_pylist([row], DECISION_COLUMNS))
 
 
-def adapting(job: Job, settings: AdaptSettings | None, go: Go, metrics: MetricLog) -> list[Adapter]:
-    """The one that looks at a job, where it is to adapt."""
-    return [] if settings is None else [Adapter(job, settings, go, metrics)]
+def adapting(
+    job: Job,
+    settings: AdaptSettings | None,
+    go: Go,
+    metrics: MetricLog,
+    crossings: Sequence[Crossing],
+    epochs: DriverEpochs | None,
+) -> list[Adapter]:
+    """The one that looks at a job, where it is to adapt; `crossings` grows as the job does that."""
+    if settings is None:
+        return []
+    looks = Looks(settings, crossings, {} if epochs is None else epochs.state_bytes)
+    return [Adapter(job, settings, go, metrics, looks)]
 
 
 def _is_same(one: Placement, other: Placement) -> bool:

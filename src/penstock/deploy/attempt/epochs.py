@@ -90,6 +90,7 @@ class DriverEpochs:
         self.committed: Manifest | None = None
         self.attempt = 0  # the number that the store gave last
         self.notes: tuple[str, ...] = ()
+        self.state_bytes: dict[str, int] = {}  # of tasks, as last saved in this process
         self.stuck: JobFailed | None = None  # the thread of an attempt does not end, so there can be no other
         self._changed = threading.Condition()
         self._told: set[str] = set()  # savepoints that are damaged
@@ -259,6 +260,7 @@ class DriverEpochs:
             msg = f"worker {worker} reports a part of worker {report.part.worker}"
             raise ValueError(msg)
         with self._changed:
+            self.state_bytes.update(zip(report.part.tasks, report.sizes, strict=False))
             if self._at_work is not None:
                 self._at_work.reported(report)
 

@@ -444,7 +444,8 @@ class Job(Measured):
 
     def _supervise(self) -> None:
         try:
-            self._beside += [*opened(self), *adapting(self, self._order.adapt, self._go_over, self._log)]
+            known = self._log, self._attempts.crossings, self._epochs
+            self._beside += [*opened(self), *adapting(self, self._order.adapt, self._go_over, *known)]
             gave_up = self._attempts.supervise()
             self._error = self._error or gave_up
         finally:

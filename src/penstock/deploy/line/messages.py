@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
 from typing import Any
 
@@ -148,6 +148,8 @@ def decode_deployment(value: Mapping[str, Any]) -> Deployment:
 def encode_report(report: Report) -> bytes:
     """A worker's word that its part of an epoch is kept, as a whole call; InvalidInput where the driver refuses it."""
     data = encode({**asdict(report), "call": "kept"})
+    if len(data) > KEPT_BYTES_MAX and report.sizes:  # nothing depends on these
+        return encode_report(replace(report, sizes=()))
     if len(data) > KEPT_BYTES_MAX:
         part, epoch = report.part, "its end" if report.epoch is None else f"epoch {report.epoch}"
         msg = (
@@ -176,6 +178,7 @@ def decode_report(value: Mapping[str, Any]) -> Report:
             tuple(map(str, part["finished"])),
             staged,
         ),
+        tuple(map(int, value["sizes"])),
     )
 
 

@@ -58,6 +58,7 @@ _WORKER_COUNTERS = (
     ("cpu_seconds", "cpu_us", 1e-6, "CPU time of the worker's thread"),
     ("loop_seconds", "loop_us", 1e-6, "CPU time of the worker that belongs to no task and no edge"),
     ("waiting_seconds", "waiting_us", 1e-6, "Time of day without anything to do"),
+    ("delayed_seconds", "delayed_us", 1e-6, "Time for which the worker's thread had work and no core"),
 )
 _LINK_COUNTERS = (
     ("frames", "frames", 1, "Frames sent to the other worker"),

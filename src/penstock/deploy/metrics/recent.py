@@ -22,7 +22,7 @@ from penstock.run.operators.times import Duration, parse_duration_us
 
 KEPT_SECONDS = 600.0
 KEPT_ROWS_MAX = 1_000_000
-KEPT = ("tasks", "edges", "latency")
+KEPT = ("tasks", "edges", "workers", "latency", "balance")
 PACKED_BATCHES = 256  # together, once there are twice as many
 
 Window = Duration | float

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from penstock.run.engine.meters import ADDED
 SUMMED = ADDED["tasks"]
 EDGE_SUMMED = tuple(column for column in ADDED["edges"] if column != "interval_us")
 LINK_SUMMED = ("frames", "bytes", "blocked_us")
-WORKER_SUMMED = ("cpu_us", "loop_us", "waiting_us")
+WORKER_SUMMED = ("cpu_us", "loop_us", "waiting_us", "delayed_us", "interval_us")
 NEWEST = ("queue_batches", "queue_bytes", "worker", "node", "idle")
 
 
@@ -148,6 +148,13 @@ def profile_of(
     )
 
 
+class Balance(NamedTuple):
+    """What a splitter has decided of one replica."""
+
+    weight: int  # thousandths of the rows
+    rate: float  # the share of the time for which it waited for this one
+
+
 @dataclass
 class Sums:
     """What a job's log adds up to so far."""
@@ -157,6 +164,7 @@ class Sums:
     edges: dict[tuple[str, str], EdgeSums] = field(default_factory=dict)  # (from, to)
     workers: dict[int, dict[str, int]] = field(default_factory=dict)  # worker -> WORKER_SUMMED
     latency: dict[str, Counter[int]] = field(default_factory=dict)  # task -> rows by upper end of the bucket (us)
+    balance: dict[tuple[str, int], Balance] = field(default_factory=dict)  # (region, replica) -> its last decision
     links: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)  # (worker, peer) -> LINK_SUMMED
     transports: dict[tuple[int, int], str] = field(default_factory=dict)  # (worker, peer) -> ring or socket
     began_us: int | None = None
@@ -196,7 +204,10 @@ class Sums:
     def _add_workers(self, row: Mapping[str, int]) -> None:
         counts = self.workers.setdefault(row["worker"], dict.fromkeys(WORKER_SUMMED, 0))
         for column in WORKER_SUMMED:
-            counts[column] += row[column]
+            counts[column] += row[column] or 0  # null: nobody counts it there
+
+    def _add_balance(self, row: Mapping[str, int]) -> None:
+        self.balance[cast("str", row["region"]), row["replica"]] = Balance(row["weight"], row["rate"])
 
     def _add_links(self, row: Mapping[str, int]) -> None:
         counts = self.links.setdefault((row["worker"], row["peer"]), dict.fromkeys(LINK_SUMMED, 0))

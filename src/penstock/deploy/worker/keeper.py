@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.checkpoint.contract import Manifest, Part, Report
 from penstock.checkpoint.store import Store
 from penstock.errors import InternalError, InvalidInput
 from penstock.model.task_id import tasks_of_operator
-from penstock.run.columns.unwritten import State, in_bytes
+from penstock.run.columns.unwritten import State, Written, in_bytes, written
 from penstock.run.contract import Staged, Staging
 from penstock.run.engine.epochs import Restored, TaskSnapshot
 from penstock.run.engine.worker import Cancelled, Checkpoint
@@ -198,11 +199,12 @@ class Keeper:
     def _keep(self, epoch: int | None, snapshots: Sequence[TaskSnapshot]) -> None:
         attempt = self._checkpoint.attempt
         whole = [replace(s, staged=tuple(self._finished(each) for each in s.staged)) for s in snapshots]
-        whole = [replace(s, state=_Steps(s.state, self._step)) for s in whole]
+        states = [_Steps(s.state, self._step) for s in whole]
+        whole = [replace(s, state=state) for s, state in zip(whole, states, strict=True)]
         part = self._store.write_part(attempt, epoch, self._worker, whole)
         self._step()
         if not self._cancelled():
-            self._tell(Report(attempt, epoch, part))
+            self._tell(Report(attempt, epoch, part, tuple(state.size for state in states)))
 
     def _finished(self, staging: Staging) -> Staged:
         self._step()
@@ -214,6 +216,12 @@ class _Steps(Mapping[str, State]):
 
     def __init__(self, states: Mapping[str, State], step: Callable[[], None]) -> None:
         self._given, self._step = states, step
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that have been written."""
+        return sum(self._sizes.values())
 
     def __len__(self) -> int:
         return len(self._given)
@@ -223,7 +231,20 @@ class _Steps(Mapping[str, State]):
 
     def __getitem__(self, name: str) -> State:
         self._step()
-        return self._given[name]
+        return _Weighed(self._given[name], partial(self._sizes.__setitem__, name))
+
+
+class _Weighed:
+    """One state, which says how large it is when it is written."""
+
+    def __init__(self, state: State, tell: Callable[[int], None]) -> None:
+        self._state, self._tell = state, tell
+
+    def written(self) -> Written:
+        """The bytes."""
+        found = written(self._state)
+        self._tell(len(found))
+        return found
 
 
 class _States(Sequence[Mapping[str, bytes]]):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock._core import PreparedImage, Tally
+from penstock.run.engine.core_wait import waited_ns
 from penstock.run.transport.protocol import ChannelStatistics
 from penstock.run.transport.wire import codec_of
 
@@ -70,6 +71,7 @@ WORKER_COLUMNS = pa.schema(
         pa.field("cpu_us", pa.int64()),  # of the worker's thread: what tasks and edges have, and its own
         pa.field("loop_us", pa.int64()),  # CPU of the worker's own: reports, and turns that nothing caused
         pa.field("waiting_us", pa.int64()),  # time of day in which there was nothing to do
+        pa.field("delayed_us", pa.int64()),  # in which its thread had work and no core; null where nobody counts it
     ]
 )
 LATENCY_COLUMNS = pa.schema(
@@ -148,7 +150,7 @@ ADDED = {  # columns that count an interval; the others say how things stand at 
         "quarantined",
     ),
     "edges": ("tuples", "bytes", "batches", "send_us", "receive_us", "transport_us", "queue_us", "interval_us"),
-    "workers": ("cpu_us", "loop_us", "waiting_us", "interval_us"),
+    "workers": ("cpu_us", "loop_us", "waiting_us", "delayed_us", "interval_us"),
     "latency": ("batches", "rows"),
     "links": ("frames", "bytes", "blocked_us", "interval_us"),
     "balance": (),
@@ -203,6 +205,8 @@ class Meters:
         self._clocks = (None, None) if clocks is None else (clocks.wall_ns, clocks.cpu_ns)
         self.gone: set[int] = set()  # tasks that work elsewhere by now, or not here yet
         self.started_us = 0
+        self._has_clocks = clocks is not None  # simulated ones: its thread is everybody's
+        self._waited_ns: int | None = None  # for a core, by its thread, at the last snapshot
         self._links: dict[int, tuple[int, int, int]] = {}  # frames, bytes, blocked us of each at the last snapshot
         self.tuples_out = [0] * len(self._tasks)
         self._begin(schemas)
@@ -258,6 +262,7 @@ class Meters:
         """Counting begins, in the thread that will do the work."""
         self.tuples_out = [0] * len(self._tasks)
         self.started_us = now_us
+        self._take_delay_us()
         self._tally.start()
 
     def snapshot(
@@ -301,7 +306,8 @@ class Meters:
         ]  # fmt: skip
         all_us = sum(cpu_us) + loop_us + sum(send) + sum(receive)
         worker: list[Sequence[object]] = [
-            [now_us], [interval], [self._worker], [self._node], [all_us], [loop_us], [waiting_us]
+            [now_us], [interval], [self._worker], [self._node], [all_us], [loop_us], [waiting_us],
+            [self._take_delay_us()],
         ]  # fmt: skip
         rows = {
             "tasks": columns,
@@ -313,6 +319,11 @@ class Meters:
         self.tuples_out = [0] * count
         self.started_us = now_us
         return {name: _batch(TABLES[name], values) for name, values in rows.items()}
+
+    def _take_delay_us(self) -> int | None:
+        """For how long the calling thread has waited for a core since the last time."""
+        before_ns, self._waited_ns = self._waited_ns, None if self._has_clocks else waited_ns()
+        return None if before_ns is None or self._waited_ns is None else (self._waited_ns - before_ns) // 1000
 
     def _link_columns(self, now_us: int, links: Mapping[int, tuple[str, ChannelStatistics]]) -> list[Sequence[object]]:
         """What each connection has done since the last snapshot; its own counters count from its start."""
