@@ -41,7 +41,7 @@ from penstock.deploy.worker.main import WorkerCall
 from penstock.deploy.worker.reachable import Probe, remove_probes, sink_probes, source_probes, unseen_faults
 from penstock.errors import JobFailed, PenstockError, UnfitSession
 from penstock.run.build import own_build
-from penstock.run.dataflow import Dataflow, sized
+from penstock.run.dataflow import Dataflow, as_placed, sized
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.user_errors import with_source
 from penstock.run.engine.worker import Checkpoint, Deployment
@@ -213,7 +213,7 @@ class Attempt:
 
     def publish(self, deployment: Deployment) -> None:
         """Let the workers begin."""
-        dataflow = sized(self._around.order.dataflow, len(self.hellos))
+        dataflow = as_placed(sized(self._around.order.dataflow, len(self.hellos)), deployment.worker_of)
         floors = Floors(pace_speakers(dataflow, deployment.worker_of))
         self.roll.publish(encode_deployment(deployment), floors)
         around = self._around

@@ -10,12 +10,15 @@ Decision: docs/decisions/0046-moves.md.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.deploy.driver.rendezvous import wait_in_steps
 from penstock.errors import PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
+from penstock.model.task_id import operator_of
 
 COMMIT_SECONDS = 60.0  # for the epoch from which the job goes on
 
@@ -29,16 +32,47 @@ class Crossing:
     seconds: float  # from the workers' standing still, or being ended, until all are at work again
     moved: tuple[str, ...]  # tasks that are elsewhere now
     has_kept_processes: bool  # else Spark has started others
+    scaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by operator: tasks before, and now
+    workers: tuple[int, int] = (0, 0)  # before, and now
+
+    @classmethod
+    def between(
+        cls,
+        before: Plan,
+        after: Plan,
+        workers: tuple[int, int],
+        attempt: int,
+        epoch: int,
+        seconds: float,
+        *,
+        kept: bool,
+    ) -> Crossing:
+        """From one plan to another; `kept`: in the same processes. What is new or gone has not moved."""
+        then, now = (Counter(map(operator_of, plan.assignment)) for plan in (before, after))
+        scaled = {name: (then[name], now[name]) for name in then if then[name] != now[name]}
+        places = before.assignment
+        moved = tuple(task for task, slot in after.assignment.items() if places.get(task, slot) != slot)
+        return cls(attempt, epoch, seconds, moved, kept, scaled, workers)
 
     @property
     def note(self) -> str:
         """A sentence for the job's user."""
-        moved = f"{len(self.moved)} task{'' if len(self.moved) == 1 else 's'} moved"
+        moved = f"{_counted(len(self.moved), 'task')} moved"
         how = "" if self.has_kept_processes else ", in new processes"
+        changes = [
+            f"{name!r} has {_counted(now, 'task')} instead of {then}" for name, (then, now) in self.scaled.items()
+        ]
+        then, now = self.workers
+        changes += [f"{_counted(now, 'worker')} instead of {then}"] if then != now else []
+        changes += [moved]
         return (
-            f"the job went over to another plan at epoch {self.epoch}: {moved}, and it stood for "
+            f"the job went over to another plan at epoch {self.epoch}: {', '.join(changes)}, and it stood for "
             f"{self.seconds:.3f} s (attempt {self.attempt}){how}"
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 class Wish:

@@ -27,10 +27,11 @@ from penstock.deploy.driver.binding import Bound, Placing
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.rendezvous import OVER_SECONDS
 from penstock.deploy.line.messages import Hello
+from penstock.deploy.scaling.planned import fitting_placing
 from penstock.errors import InvalidInput, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.run.dataflow import Dataflow
+from penstock.run.dataflow import Dataflow, as_placed
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.region.membership import scale_command
 
@@ -98,9 +99,7 @@ class Attempts:
         InvalidInput where the job does not run or goes over already. JobFailed where it could not go over: then it goes
         on under the plan that it had.
         """
-        if (epochs := self._epochs) is None:
-            msg = f"job {self._name!r} has no checkpoints, so its tasks cannot move; start it with checkpoint=FOLDER"
-            raise InvalidInput(msg)
+        epochs = self.require_checkpoints("its tasks cannot move")
         if self._plan is not None and plan.assignment == self._plan.assignment:  # all would stand for nothing
             msg = f"nothing moves: topology {self._name!r} has each of these tasks where it is to be already"
             raise InvalidInput(msg)
@@ -121,6 +120,13 @@ class Attempts:
             return wish.outcome()
         finally:
             self._wish = None
+
+    def require_checkpoints(self, none: str) -> DriverEpochs:
+        """The job's epochs; InvalidInput where it has none, and `none` says what of that."""
+        if self._epochs is None:
+            msg = f"job {self._name!r} has no checkpoints, so {none}; start it with checkpoint=FOLDER"
+            raise InvalidInput(msg)
+        return self._epochs
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -191,12 +197,12 @@ class Attempts:
 
     def _gone_over(self, epochs: DriverEpochs, wish: Wish) -> PenstockError | None:
         """Follow the wish's plan; the failure from which the job has to go on, if there is one."""
-        began, followed = time.monotonic(), self._plan
+        began, followed, before = time.monotonic(), self._plan, self.now
         if self._stop_asked:
             wish.refuse(InvalidInput(f"topology {self._name!r} is stopping: its tasks stay where they are"))
             return None
         try:
-            attempt = self._standing(epochs, wish, self.now)
+            attempt = self._standing(epochs, wish, before)
             if not wish.is_answered and (refusal := self._cross(epochs, wish, attempt)) is not None:
                 wish.refuse(refusal)
         except Exception as error:
@@ -205,10 +211,11 @@ class Attempts:
             return failed
         if not wish.is_answered and self._plan is not None and followed is not None:
             self.now.await_work()
-            took, now = time.monotonic() - began, self._plan.assignment
-            moved = tuple(task for task, slot in now.items() if followed.assignment.get(task) != slot)
-            self.crossings.append(Crossing(self.now.number, self.now.begun_from, took, moved, attempt is not None))
-            self.moves += len(moved)
+            took, now = time.monotonic() - began, self.now
+            workers, kept = (before.workers_asked, now.workers_asked), attempt is not None
+            crossing = Crossing.between(followed, self._plan, workers, now.number, now.begun_from, took, kept=kept)
+            self.crossings.append(crossing)
+            self.moves += len(crossing.moved)
             wish.grant(self.crossings[-1])
         return None
 
@@ -267,12 +274,12 @@ class Attempts:
             return self._too_late
         refusals: list[PenstockError] = []
 
-        placing = self._around.order.placing
-        wanted = replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
-
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:
-                return self._bind(wanted, dataflow, hellos)
+                after = as_placed(dataflow, wish.plan.assignment)
+                placing = fitting_placing(self._around.order.placing, dataflow, after)
+                wanted = replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
+                return self._bind(wanted, after, hellos)
             except PenstockError as error:
                 refusals.append(error)
                 return self._bound_again(dataflow, hellos)
@@ -396,7 +403,9 @@ class Attempts:
 
     def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
         """The plan that was followed, or its groups of tasks, where enough workers came; else a quick one."""
-        *ways, last = placing_again(self._around.order.placing, self._plan, hellos)
+        order, given = self._around.order, dataflow
+        dataflow = given if self._plan is None else as_placed(given, self._plan.assignment)
+        *ways, last = placing_again(fitting_placing(order.placing, given, dataflow), self._plan, hellos)
         for placing in ways:
             with contextlib.suppress(PenstockError):
                 return self._bind(placing, dataflow, hellos)

@@ -58,6 +58,11 @@ class Recent:
             self._rows -= dropped.num_rows
             self._dropped_us = max(dropped_us, self._dropped_us or dropped_us)
 
+    def forget(self) -> None:
+        """Tasks are others in number from now on: what was measured before says nothing of them."""
+        self._kept.clear()
+        self._rows = 0
+
     def sums(self, window: Window, since_start: Sums) -> Sums:
         """Of the intervals that ended within the window before the newest; InvalidInput where some are gone.
 

@@ -41,7 +41,7 @@ from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.build import own_build
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE, Interrupted
-from penstock.run.dataflow import sized
+from penstock.run.dataflow import as_placed, sized
 from penstock.run.engine.faults import StateRefused
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, WentOver, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
@@ -194,7 +194,7 @@ def _work(
             line.still_s = keeper.still_s
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_STORE: checkpoint.token, SETTING_SPOOLED: call.spooled}
-        dataflow = sized(call.dataflow.fresh(), len(deployment.workers))
+        dataflow = as_placed(sized(call.dataflow.fresh(), len(deployment.workers)), deployment.worker_of)
         worker = Worker(
             dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials, at_work=line.at_work
         )
