@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from footprint import Footprint
 from pyspark.sql import SparkSession
-from recovery_kit import KEYS, ROWS, answer, await_epoch, await_recoveries, counts, kill, numbers, rows_of
+from recovery_kit import PATIENCE_S, answer, await_epoch, await_recoveries, counts, kill, numbers, rows_of
 
 import penstock as ps
 from penstock.deploy import Job
+from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import InvalidInput
 from penstock.flow import io
 from penstock.model.task_id import operator_of
@@ -63,3 +64,47 @@ def test_a_keyed_count_has_more_and_fewer_tasks_and_nothing_is_lost_or_comes_twi
     assert rows_of(job) == answer()
     assert job.recoveries == 0
     footprint.assert_gone()
+
+
+def test_workers_join_and_leave_and_their_slots_are_free_again(
+    spark: SparkSession, footprint: Footprint, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job = counts(numbers(gate), tasks=4).start(
+        spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05
+    )
+    first = [hello.pid for hello in job.workers]
+    await_epoch(job, 2)
+    joined = job.add_workers()
+    assert joined.workers == (2, 3)
+    assert joined.has_kept_processes
+    assert [hello.pid for hello in job.workers][:2] == first
+    assert {*job.worker_of.values()} == {0, 1, 2}
+    await_epoch(job, job.epoch + 2)
+    job.scale("count", 5)
+    left = job.remove_workers(2)
+    assert left.workers == (3, 1)
+    assert left.has_kept_processes
+    assert len(job.workers) == 1
+    slots = 8 if spark.sparkContext.master == "local[8]" else 4
+    meeting = tmp_path / "meeting"
+    assert spark.sparkContext.parallelize(range(slots - 1), slots - 1).map(Meets(meeting, slots - 1)).count()
+    await_epoch(job, job.epoch + 2)
+    job.add_workers(2)
+    await_epoch(job, job.epoch + 1)
+    gate.touch()
+    assert rows_of(job) == answer()
+    assert job.recoveries == 0
+    footprint.assert_gone()
+
+
+class Meets:
+    """Waits until so many tasks of Spark's are there at once, which takes as many slots."""
+
+    def __init__(self, folder: Path, tasks: int) -> None:
+        self.folder, self.tasks = folder, tasks
+
+    def __call__(self, task: int) -> bool:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / str(task)).touch()
+        return wait_until(lambda: len(list(self.folder.iterdir())) == self.tasks, PATIENCE_S)

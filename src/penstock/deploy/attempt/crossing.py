@@ -13,12 +13,16 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.deploy.driver.rendezvous import wait_in_steps
 from penstock.errors import PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.task_id import operator_of
+
+if TYPE_CHECKING:
+    from penstock.deploy.attempt.attempt import Attempt
 
 COMMIT_SECONDS = 60.0  # for the epoch from which the job goes on
 
@@ -71,6 +75,16 @@ class Crossing:
         )
 
 
+@dataclass(slots=True)
+class Change:
+    """Other workers than the job has."""
+
+    of: Attempt  # whose workers they were when this was wished
+    stays: tuple[int, ...]  # of these, in the order in which they are numbered from now on
+    workers: int  # in all
+    joined: Attempt | None = None  # the next attempt, where those that join have said hello already
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
@@ -78,8 +92,9 @@ def _counted(count: int, what: str) -> str:
 class Wish:
     """A plan that the job is to follow, and what came of it; its maker waits in another thread."""
 
-    def __init__(self, plan: Plan, profile: Profile | None) -> None:
-        self.plan, self.profile = plan, profile
+    def __init__(self, plan: Plan | None, profile: Profile | None, change: Change | None = None) -> None:
+        """Without a plan the job makes one when it has the workers of the change."""
+        self.plan, self.profile, self.change = plan, profile, change
         self.is_due = False  # an epoch is committed: it is time
         self._answered = threading.Event()
         self._found: Crossing | PenstockError | None = None

@@ -20,9 +20,10 @@ from functools import partial
 
 from penstock.checkpoint.policy import Failures, GiveUp, Policy
 from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Bind, Surroundings, named_workers
-from penstock.deploy.attempt.crossing import COMMIT_SECONDS, Crossing, Wish
+from penstock.deploy.attempt.crossing import Crossing, Wish
 from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.deploy.attempt.recovery import NOTES_MAX, Recovery, cause_of, placing_again, shortly
+from penstock.deploy.attempt.resizing import Resizing
 from penstock.deploy.driver.binding import Bound, Placing
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.rendezvous import OVER_SECONDS
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 Binding = Callable[[Placing, Dataflow, Sequence[Hello]], Bound]
 
 
-class Attempts:
+class Attempts(Resizing):
     """The attempt that is under way, and how it came to that."""
 
     def __init__(
@@ -61,11 +62,10 @@ class Attempts:
         self.cancel_asked, self.begun = threading.Event(), threading.Event()
         self._failures = Failures(Policy())
         self._plan: Plan | None = None
+        self._workers = around.order.workers  # that the job is to have
         self._stop_asked = False
         self._scales: dict[str, str] = {}  # by region: the last command
         self._buried: list[Attempt] = []  # of which something may be left
-        self._wish: Wish | None = None  # to follow another plan
-        self._is_closed = False  # nobody looks for wishes any more
         self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
         self._words = threading.Lock()  # what users tell reaches the attempt that is there, and those that follow
         self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
@@ -103,30 +103,8 @@ class Attempts:
         if self._plan is not None and plan.assignment == self._plan.assignment:  # all would stand for nothing
             msg = f"nothing moves: topology {self._name!r} has each of these tasks where it is to be already"
             raise InvalidInput(msg)
-        wish = Wish(plan, profile)
-        with self._words:
-            if self._wish is not None:
-                msg = f"topology {self._name!r} is going over to another plan already; ask again when it has"
-                raise InvalidInput(msg)
-            self._wish = wish
-        try:
-            epochs.commit("so its tasks stay where they are", COMMIT_SECONDS)
-            with self._words:
-                if self._is_closed:
-                    msg = f"topology {self._name!r} has ended before it could go over to another plan"
-                    raise InvalidInput(msg)
-                wish.is_due = True
-            self.now.roll.awaken()
-            return wish.outcome()
-        finally:
-            self._wish = None
-
-    def require_checkpoints(self, none: str) -> DriverEpochs:
-        """The job's epochs; InvalidInput where it has none, and `none` says what of that."""
-        if self._epochs is None:
-            msg = f"job {self._name!r} has no checkpoints, so {none}; start it with checkpoint=FOLDER"
-            raise InvalidInput(msg)
-        return self._epochs
+        with self._claimed():
+            return self._followed(epochs, Wish(plan, profile))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -201,12 +179,16 @@ class Attempts:
         if self._stop_asked:
             wish.refuse(InvalidInput(f"topology {self._name!r} is stopping: its tasks stay where they are"))
             return None
+        if wish.change is not None and wish.change.of is not before:
+            wish.refuse(InvalidInput(f"topology {self._name!r} has recovered meanwhile; ask again"))
+            return None
+        followed_by = self._workers
         try:
             attempt = self._standing(epochs, wish, before)
             if not wish.is_answered and (refusal := self._cross(epochs, wish, attempt)) is not None:
                 wish.refuse(refusal)
         except Exception as error:
-            failed = self._typed(error)
+            failed, self._workers = self._typed(error), followed_by
             wish.refuse(JobFailed(f"topology {self._name!r} did not go over to another plan: {failed}"))
             return failed
         if not wish.is_answered and self._plan is not None and followed is not None:
@@ -226,14 +208,19 @@ class Attempts:
         """
         if not before.are_all_at_work:
             return None
+        change, stays = wish.change, None
         try:
-            attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
+            workers = before.workers_asked
+            attempt, stays = None, None
+            if change is not None:
+                attempt, workers, stays = change.joined, change.workers, change.stays
+            attempt = attempt or Attempt(self._around, epochs.attempt + 1, workers, before)
         except Exception as error:  # no port, no descriptor
             wish.refuse(JobFailed(f"topology {self._name!r} stays as it is, and could not go over: {error}"))
             return None
         stand = False
         try:
-            stand = attempt.take_over(before)
+            stand = attempt.take_over(before, stays)
         finally:
             if not stand:
                 attempt.give_back(before)
@@ -273,10 +260,14 @@ class Attempts:
                 attempt.give_back(before)
             return self._too_late
         refusals: list[PenstockError] = []
+        change, followed = wish.change, wish.plan or self._plan
+        tasks = () if followed is None else followed.assignment
+        if change is not None:
+            self._workers, change.joined = change.workers, None  # it is the job's own attempt from here on
 
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:
-                after = as_placed(dataflow, wish.plan.assignment)
+                after = as_placed(dataflow, tasks)
                 placing = fitting_placing(self._around.order.placing, dataflow, after)
                 wanted = replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
                 return self._bind(wanted, after, hellos)
@@ -353,7 +344,7 @@ class Attempts:
                 if self._jvm_ending(strange) is not None:
                     break
                 continue
-            took, wanted = time.monotonic() - noticed, self._around.order.workers
+            took, wanted = time.monotonic() - noticed, self._workers
             self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, took, self.now.workers_asked, wanted))
             return True
         self._gave_up = error
@@ -375,7 +366,7 @@ class Attempts:
 
         `over` is one to which processes have gone over; None: Spark is asked for others.
         """
-        workers = max(1, min(self._around.order.workers, self._slots())) if over is None else over.workers_asked
+        workers = max(1, min(self._workers, self._slots())) if over is None else over.workers_asked
         attempt = self._asked_of_spark(epochs.attempt, workers) if over is None else over
         attempt.number = epochs.attempt
         with self._words:
@@ -412,11 +403,11 @@ class Attempts:
         try:
             return self._bind(last, dataflow, hellos)
         except PenstockError as error:
-            if len(hellos) >= self._around.order.workers:
+            if len(hellos) >= self._workers:
                 raise
             msg = (  # of another class: an executor that comes back makes it possible again
                 f"topology {self._name!r} cannot go on with {len(hellos)} workers, where it was given "
-                f"{self._around.order.workers}: {error}"
+                f"{self._workers}: {error}"
             )
             raise JobFailed(msg) from error
 
@@ -435,7 +426,3 @@ class Attempts:
             attempt.publish(bound.deployment)
         self.begun.set()
         return True
-
-    @property
-    def _name(self) -> str:
-        return self._around.order.dataflow.name

@@ -289,7 +289,10 @@ class Job(Measured, Scalable):
 
     def slots_of_workers(self) -> Slots:
         """The workers as plans see them."""
-        return Slots.of(self.workers, self._order.placing.node, self._compared_ms(self.workers), self._others())
+        return self._slots_of(self.workers)
+
+    def _slots_of(self, hellos: Sequence[Hello]) -> Slots:
+        return Slots.of(hellos, self._order.placing.node, self._compared_ms(hellos), self._others())
 
     def _compared_ms(self, hellos: Sequence[Hello]) -> float | None:
         return compared_ms(hellos, self._work_ms, boot_id())

@@ -12,6 +12,7 @@ The number of partitions is asked of the RDD that runs, so a frame's own stages 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -95,10 +96,13 @@ class Action:
         with _packed(call.dataflow.name):
             self._mapped = None if frame is None else map_in_arrow(frame, call.on_batches, STATUS_SCHEMA)
         self.waits_for_stages = self._mapped is not None and runs_stages_first(self._mapped)
+        self.workers = call.workers - call.first
         self.group = f"penstock-{call.job}" + (f"-{number}" if number > 1 else "")
+        if call.first:  # others may have tried to join the same attempt
+            self.group += f"-joins-{secrets.token_hex(4)}"
         self.error: Exception | None = None
         self.reason: str | None = None  # of the error, in words
-        self.cancelled = False
+        self.cancelled = self.is_submitted = False
         self._launched, self._ended = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -107,6 +111,7 @@ class Action:
 
         thread = InheritableThread(target=self._run, name=self.group, session=self._spark)
         thread.daemon = True
+        self.is_submitted = True
         thread.start()
 
     def tell(self, on_change: Callable[[], None]) -> None:
@@ -170,7 +175,7 @@ class Action:
 
     def _tasks(self) -> Any:  # noqa: ANN401 # an RDD of the JVM
         """As many tasks as there are workers: readers of the frame's partitions first, the others after them."""
-        context, workers = self._spark.sparkContext, self._call.workers
+        context, workers = self._spark.sparkContext, self.workers
         readers = None if self._mapped is None else self._mapped._jdf.javaToPython()  # runs the frame's own stages
         others = workers - (0 if readers is None else readers.getNumPartitions())
         if others == 0:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.deploy.attempt.crossing import Crossing
 from penstock.deploy.attempt.series import Attempts
+from penstock.deploy.driver.binding import Placing
+from penstock.deploy.driver.facts import gather_facts
 from penstock.deploy.driver.options import JobOrder
-from penstock.deploy.scaling.planned import fitting, fitting_placing, planned
+from penstock.deploy.line.messages import Hello
+from penstock.deploy.scaling.planned import fitting, fitting_placing, planned, spread
+from penstock.deploy.scaling.room import numbered_anew, require_room, who_leaves, workers_of_node
 from penstock.deploy.scaling.rules import scaled
+from penstock.deploy.session import live_jobs
 from penstock.errors import InvalidInput
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.run.dataflow import Dataflow
+from penstock.run.dataflow import Dataflow, as_placed, sized
 from penstock.run.region.scale import region_of, region_to_scale
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.deploy.driver.slots import Slots
 
 
@@ -25,6 +33,8 @@ class Scalable:
     """A job whose tasks and workers can become more or fewer while it runs."""
 
     name: str
+    workers: tuple[Hello, ...]
+    _spark: SparkSession
     _order: JobOrder
     _attempts: Attempts
     _status: str
@@ -41,6 +51,13 @@ class Scalable:
 
         def profile(self) -> Profile:
             """What was measured."""
+
+        @property
+        def worker_of(self) -> Mapping[str, int]:
+            """Which worker runs which task."""
+
+        def _slots_of(self, hellos: Sequence[Hello]) -> Slots:
+            """Workers as plans see them."""
 
         def _plan_now(self) -> Plan:
             """The plan that is followed."""
@@ -63,6 +80,49 @@ class Scalable:
         self._attempts.scale(region, n)
         return None
 
+    def add_workers(self, n: int = 1, *, take_last_slot: bool = False) -> Crossing:
+        """Let n more workers join, while the job runs, where Spark has slots for them; tasks are spread over all.
+
+        The job goes on until they are there and have a plan; then it goes over to that as by `move`. NotEnoughSlots,
+        with numbers, where there is no room.
+        """
+        self._require_running("its workers")
+        self._attempts.require_checkpoints("it keeps the workers that it has")
+        held, tasks = len(self.workers), len(self.worker_of)
+        facts = gather_facts(self._spark, n if isinstance(n, int) else 1, live_jobs.workers_at_work)
+        require_room(facts, self.name, held, n, tasks=tasks, take_last_slot=take_last_slot)
+        return self._resize((), n)
+
+    def remove_workers(self, n: int = 1) -> Crossing:
+        """Go on with n workers less: those with the fewest tasks leave, and give their slots back."""
+        return self._let_go(who_leaves(self.worker_of, len(self.workers), n, self.name))
+
+    def drain(self, node: str) -> Crossing:
+        """Go on without the workers of a node, which is to leave; `job.places` and `penstock show` name the nodes."""
+        return self._let_go(workers_of_node(node, self.slots_of_workers().node_of, self.name))
+
+    def _let_go(self, leaving: Sequence[int]) -> Crossing:
+        self._require_running("its workers")
+        self._attempts.require_checkpoints("it keeps the workers that it has")
+        return self._resize(leaving, 0)
+
+    def _resize(self, leaving: Sequence[int], joining: int) -> Crossing:
+        """Go on with other workers; what the others do not have to take stays where it is."""
+        before, worker_of, plan = self.dataflow, dict(self.worker_of), self._plan_now()
+        number_of = numbered_anew(len(self.workers), leaving)
+        measured = self._measured_so_far()
+
+        def plan_of(hellos: Sequence[Hello]) -> tuple[Plan, Profile | None]:
+            program = sized(self._order.dataflow, len(hellos))
+            after, slots = as_placed(program, worker_of), self._slots_of(hellos)
+            profile = fitting(measured, before, after)
+            stays = {task: slots.slot(number_of[at]) for task, at in worker_of.items() if at in number_of}
+            make = spread if joining else planned
+            wishes = _with(profile, fitting_placing(self._order.placing, program, after))
+            return make(after, slots, wishes, stays, plan.constraints).plan, profile
+
+        return self._attempts.resize(sorted(number_of), joining, plan_of)
+
     def _scale_operator(self, name: str, tasks: int) -> Crossing:
         before = self.dataflow
         after = scaled(before, name, tasks)
@@ -72,8 +132,8 @@ class Scalable:
         profile = fitting(self._measured_so_far(), before, after)
         kept = {f"{spec.name}/{i}" for spec in after.operators for i in range(spec.tasks)} & plan.assignment.keys()
         stays = {task: slot for task, slot in plan.assignment.items() if task in kept}
-        wishes = fitting_placing(self._order.placing, self._order.dataflow, after)
-        wishes = wishes if profile is None else replace(wishes, profile=profile)
+        program = sized(self._order.dataflow, len(self.workers))
+        wishes = _with(profile, fitting_placing(self._order.placing, program, after))
         found = planned(after, slots, wishes, stays, plan.constraints)
         return self._attempts.go_over(found.plan, profile)
 
@@ -88,3 +148,8 @@ class Scalable:
         if self._ended.is_set() or self._status == "stopping":
             msg = f"job {self.name!r} is {self._status}; {who} can be scaled only while the job runs"
             raise InvalidInput(msg)
+
+
+def _with(profile: Profile | None, placing: Placing) -> Placing:
+    """Wishes with what was measured, where anything was."""
+    return placing if profile is None else replace(placing, profile=profile)
