@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from footprint import Footprint
 from pyspark.sql import SparkSession
-from recovery_kit import PATIENCE_S, answer, await_epoch, await_recoveries, counts, kill, numbers, rows_of
+from recovery_kit import (
+    KEYS,
+    PATIENCE_S,
+    ROWS,
+    answer,
+    await_epoch,
+    await_recoveries,
+    counts,
+    kill,
+    numbers,
+    rows_of,
+)
 
 import penstock as ps
+from penstock.checkpoint.inspection import content_of, find, opened
 from penstock.deploy import Job
+from penstock.deploy.attempt.attempt import Attempt
 from penstock.deploy.driver.rendezvous import wait_until
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, JobFailed, NotEnoughSlots
 from penstock.flow import io
 from penstock.model.task_id import operator_of
+from penstock.run.operators.state.process import Emit, KeyState, Timers
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +129,230 @@ class Meets:
         self.folder.mkdir(exist_ok=True)
         (self.folder / str(task)).touch()
         return wait_until(lambda: len(list(self.folder.iterdir())) == self.tasks, PATIENCE_S)
+
+
+SCHEMA = "n bigint, k bigint, ts timestamp, padding string"
+PADDING = "x" * 400  # no window of credit takes a whole input, so sources are on their way when they are scaled
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+STEP_US, EACH_US, PAIRS_US = 250, 500_000, 10_000  # of event time: between rows, and the windows
+
+
+@dataclass
+class Slowly:
+    """Passes batches on at a row a millisecond, until a file is there."""
+
+    gate: Path
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.gate.exists():
+            time.sleep(0.001 * batch.num_rows)
+        return batch
+
+
+class Halves(ps.Stateful):
+    """Counts the rows of each half second by hand, with a timer at its end."""
+
+    schema = "k bigint, end timestamp, rows bigint"
+
+    def on_row(self, key: object, row: ps.Row, state: KeyState, timers: Timers, emit: Emit) -> None:
+        passed = (row.ts - BEGAN) // timedelta(microseconds=EACH_US)
+        state[str(passed)] = state.get(str(passed), 0) + 1
+        timers.at(BEGAN + timedelta(microseconds=(passed + 1) * EACH_US))
+
+    def on_timer(self, key: object, at: datetime, state: KeyState, timers: Timers, emit: Emit) -> None:
+        half = (at - BEGAN) // timedelta(microseconds=EACH_US) - 1
+        emit((key, at, state.pop(str(half))))
+
+
+def files(folder: Path) -> io.Source:
+    """Five files, each with every fifth row."""
+    folder.mkdir()
+    for part in range(5):
+        found = range(part, ROWS, 5)
+        times = pa.array([int(BEGAN.timestamp() * 1e6) + n * STEP_US for n in found]).cast(pa.timestamp("us", "UTC"))
+        table = pa.table({"n": pa.array(found), "k": pa.array([n % KEYS for n in found]), "ts": times})
+        table = table.append_column("padding", pa.array([PADDING] * len(found)))
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=500)
+    return io.files(folder)
+
+
+def everything(source: io.Source, gate: Path) -> ps.Topology:
+    """One of each kind of operator with state, behind one without and a source whose files can be shared out."""
+    top = ps.Topology("everything")
+    timed = top.source("numbers", source, tasks=2).event_time("ts")
+    keyed = timed.map_batches(Slowly(gate), SCHEMA, name="slowly", tasks=2).key_by("k")
+    keyed.aggregate(rows="count(*)", total="sum(n)", name="all", tasks=2).sink("of all", io.collect())
+    each, pairs = (ps.tumbling(timedelta(microseconds=us)) for us in (EACH_US, PAIRS_US))
+    keyed.aggregate(window=each, rows="count(*)", name="each", tasks=2).sink("of each", io.collect())
+    keyed.process(Halves, name="halves", tasks=2).sink("of halves", io.collect())
+    keyed.reduce(Larger(), name="largest", tasks=2).sink("of largest", io.collect())
+    keyed.top_per_key(3, by="n", name="best", tasks=2).sink("of best", io.collect())
+    even = timed.where("n % 2 = 0", name="even").rename({"n": "m", "ts": "at", "padding": "more"}, name="renamed")
+    joined = keyed.join(even.key_by("k"), window=pairs, name="pairs", tasks=2)
+    joined.key_by("k").aggregate(rows="count(*)", name="paired", tasks=2).sink("of paired", io.collect())
+    return top
+
+
+@dataclass
+class Larger:
+    """The row with the larger number."""
+
+    def __call__(self, one: ps.Row, other: ps.Row) -> ps.Row:
+        return one if one.n >= other.n else other
+
+
+def everything_answered(job: Job) -> None:
+    """Compared with what is reckoned by hand."""
+    results = {name: frame.collect() for name, frame in job.results.items()}
+    ours = [(n, n % KEYS) for n in range(ROWS)]
+    each = Counter((n * STEP_US // EACH_US, k) for n, k in ours)
+    windows = Counter((n * STEP_US // PAIRS_US, k) for n, k in ours)
+    even = Counter((n * STEP_US // PAIRS_US, k) for n, k in ours if n % 2 == 0)
+    pairs = Counter[int]()
+    for (window, k), rows in windows.items():
+        pairs[k] += rows * even[window, k]
+    of_key = {k: [n for n, key in ours if key == k] for k in range(KEYS)}
+    assert sorted((row.k, row.rows, row.total) for row in results["of all"]) == answer()
+    assert Counter({(ended(row.window_end), row.k): row.rows for row in results["of each"]}) == each
+    assert Counter({(ended(row.end), row.k): row.rows for row in results["of halves"]}) == each
+    assert len(results["of each"]) == len(results["of halves"]) == len(each)
+    assert {row.k: row.n for row in results["of largest"]} == {k: max(found) for k, found in of_key.items()}
+    best = [(k, n) for k, found in of_key.items() for n in sorted(found)[-3:]]
+    assert sorted((row.k, row.n) for row in results["of best"]) == best
+    assert {row.k: row.rows for row in results["of paired"]} == dict(pairs)
+    assert dict(job.late_rows) == {}
+
+
+def ended(at: datetime) -> int:
+    """Which half second ends then, whatever zone Spark tells times in."""
+    return (at.astimezone(UTC) - BEGAN) // timedelta(microseconds=EACH_US) - 1
+
+
+def is_read_on(kept: Path) -> bool:
+    """Whether the source has something left to read."""
+    store = opened(str(kept))
+    (source,) = (each for each in content_of(store, find(store, None)).operators if each.name == "numbers")
+    return any(words != "at its end" for words in source.positions.values())
+
+
+STEPS = (
+    (("each", 3), ("all", 1), ("slowly", 3), ("pairs", 4), ("halves", 1), ("numbers", 3)),
+    (("best", 4), ("largest", 1), ("pairs", 1), ("halves", 5), ("numbers", 1), ("each", 1)),
+)
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=["one way", "another way"])
+def test_every_kind_of_state_is_shared_out_anew(
+    spark: SparkSession, tmp_path: Path, steps: Sequence[tuple[str, int]]
+) -> None:
+    gate = tmp_path / "gate"
+    job = everything(files(tmp_path / "in"), gate).start(
+        spark, workers=2, rows_max=64, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.1
+    )
+    await_epoch(job, 2)
+    for operator, tasks in steps:
+        job.scale(operator, tasks)
+        assert tasks_of(job, operator) == tasks
+        await_epoch(job, job.epoch + 1)
+        assert is_read_on(tmp_path / "kept")
+    gate.touch()
+    everything_answered(job)
+    assert job.recoveries == 0
+
+
+def test_a_recovery_keeps_the_counts_and_a_restart_has_the_programs(spark: SparkSession, tmp_path: Path) -> None:
+    gate, kept = tmp_path / "gate", tmp_path / "kept"
+    source = files(tmp_path / "in")
+    job = everything(source, gate).start(spark, workers=2, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.1)
+    await_epoch(job, 2)
+    job.scale("each", 4)
+    job.scale("numbers", 3)
+    job.add_workers()
+    placed = dict(job.worker_of)
+    await_epoch(job, job.epoch + 1)
+    kill(job, 2)
+    await_recoveries(job, 1)
+    assert len(job.workers) == 3
+    assert job.worker_of.keys() == placed.keys()
+    await_epoch(job, job.epoch + 1)
+    job.cancel()
+    gate.touch()
+    again = everything(source, gate).start(spark, workers=2, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.1)
+    assert (tasks_of(again, "each"), tasks_of(again, "numbers"), len(again.workers)) == (2, 2, 2)
+    everything_answered(again)
+
+
+def test_a_job_keeps_its_tasks_and_workers_where_one_dies_while_they_change(
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate, take_over = tmp_path / "gate", Attempt.take_over
+
+    def killing(attempt: Attempt, before: Attempt, stays: Sequence[int] | None = None) -> bool:
+        os.kill(before.hellos[0].pid, signal.SIGKILL)
+        return take_over(attempt, before, stays)
+
+    job = counts(numbers(gate)).start(
+        spark, workers=2, scheduler="even", checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05
+    )
+    await_epoch(job, 2)
+    for recoveries, change in enumerate((lambda: job.scale("count", 3), job.add_workers, job.remove_workers), 1):
+        before = job.worker_of.keys()
+        with monkeypatch.context() as dying:
+            dying.setattr(Attempt, "take_over", killing)
+            with pytest.raises(JobFailed, match=r"did not go over to another plan: .* died without a word"):
+                change()
+        await_recoveries(job, recoveries)
+        assert job.worker_of.keys() == before
+        assert len(job.workers) == 2
+        await_epoch(job, job.epoch + 1)
+    job.scale("count", 3)
+    gate.touch()
+    assert rows_of(job) == answer()
+    footprint.assert_gone()
+
+
+def test_what_cannot_be_is_refused_before_anything_stands_still(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = counts(numbers(gate)).start(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    slots = 8 if spark.sparkContext.master == "local[8]" else 4
+    with pytest.raises(InvalidInput, match="source 'numbers' cannot have 2 tasks instead of 1: which rows a task of a"):
+        job.scale("numbers", 2)
+    with pytest.raises(InvalidInput, match="unknown operator or parallel region 'counts'"):
+        job.scale("counts", 2)
+    with pytest.raises(InvalidInput, match="has 2 workers and 3 tasks, so 2 more would have nothing to do"):
+        job.add_workers(2)
+    job.scale("count", 20)
+    with pytest.raises(NotEnoughSlots, match=f"cannot have 7 more workers: .* has {slots} slots, {slots - 2} of them"):
+        job.add_workers(7)
+    with pytest.raises(InvalidInput, match="workers to remove are 2; job 'counts' has 2, and one at least stays"):
+        job.remove_workers(2)
+    assert job.attempt == 2
+    gate.touch()
+    assert rows_of(job) == answer()
+    with pytest.raises(InvalidInput, match="operator 'count' can be scaled only while the job runs"):
+        job.scale("count", 3)
+    plain = counts(numbers(tmp_path / "never"), name="plain").start(spark, workers=2)
+    with pytest.raises(InvalidInput, match="has no checkpoints, so operator 'count' keeps its tasks"):
+        plain.scale("count", 3)
+    plain.cancel()
+
+
+def test_a_node_is_drained(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    top = counts(numbers(gate), tasks=4)
+    job = top.start(spark, workers=3, scheduler="even", checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    await_epoch(job, 1)
+    nodes = Counter(place.node for place in job.places)
+    if len(nodes) == 1:
+        with pytest.raises(InvalidInput, match="all workers of job 'counts' are on node 'n1', so it cannot be drained"):
+            job.drain("n1")
+    else:
+        leaving = min(nodes)
+        addresses = {hello.address for hello, at in zip(job.workers, job.places, strict=True) if at.node == leaving}
+        crossing = job.drain(leaving)
+        assert crossing.workers == (3, 3 - nodes[leaving])
+        assert addresses.isdisjoint(hello.address for hello in job.workers)
+    with pytest.raises(InvalidInput, match="unknown node of job 'counts' 'n7'"):
+        job.drain("n7")
+    gate.touch()
+    assert rows_of(job) == answer()
