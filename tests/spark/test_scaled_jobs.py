@@ -132,20 +132,21 @@ class Meets:
 
 
 SCHEMA = "n bigint, k bigint, ts timestamp, padding string"
-PADDING = "x" * 400  # no window of credit takes a whole input, so sources are on their way when they are scaled
+PADDING = "x" * 4000  # a window of credit takes few rows, so that sources are on their way, and markers soon through
+SLOW_S = 0.005  # a row, until the test lets go
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 STEP_US, EACH_US, PAIRS_US = 250, 500_000, 10_000  # of event time: between rows, and the windows
 
 
 @dataclass
 class Slowly:
-    """Passes batches on at a row a millisecond, until a file is there."""
+    """Passes batches on slowly, until a file is there."""
 
     gate: Path
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.gate.exists():
-            time.sleep(0.001 * batch.num_rows)
+            time.sleep(SLOW_S * batch.num_rows)
         return batch
 
 
@@ -247,7 +248,7 @@ def test_every_kind_of_state_is_shared_out_anew(
 ) -> None:
     gate = tmp_path / "gate"
     job = everything(files(tmp_path / "in"), gate).start(
-        spark, workers=2, rows_max=64, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.1
+        spark, workers=2, rows_max=16, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.1
     )
     await_epoch(job, 2)
     for operator, tasks in steps:
@@ -263,7 +264,7 @@ def test_every_kind_of_state_is_shared_out_anew(
 def test_a_recovery_keeps_the_counts_and_a_restart_has_the_programs(spark: SparkSession, tmp_path: Path) -> None:
     gate, kept = tmp_path / "gate", tmp_path / "kept"
     source = files(tmp_path / "in")
-    job = everything(source, gate).start(spark, workers=2, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.1)
+    job = everything(source, gate).start(spark, workers=2, rows_max=16, checkpoint=kept, checkpoint_interval_s=0.1)
     await_epoch(job, 2)
     job.scale("each", 4)
     job.scale("numbers", 3)
@@ -277,7 +278,7 @@ def test_a_recovery_keeps_the_counts_and_a_restart_has_the_programs(spark: Spark
     await_epoch(job, job.epoch + 1)
     job.cancel()
     gate.touch()
-    again = everything(source, gate).start(spark, workers=2, rows_max=64, checkpoint=kept, checkpoint_interval_s=0.1)
+    again = everything(source, gate).start(spark, workers=2, rows_max=16, checkpoint=kept, checkpoint_interval_s=0.1)
     assert (tasks_of(again, "each"), tasks_of(again, "numbers"), len(again.workers)) == (2, 2, 2)
     everything_answered(again)
 
