@@ -333,7 +333,7 @@ def test_what_cannot_be_is_refused_before_anything_stands_still(spark: SparkSess
     with pytest.raises(InvalidInput, match="operator 'count' can be scaled only while the job runs"):
         job.scale("count", 3)
     plain = counts(numbers(tmp_path / "never"), name="plain").start(spark, workers=2)
-    with pytest.raises(InvalidInput, match="has no checkpoints, so operator 'count' keeps its tasks"):
+    with pytest.raises(InvalidInput, match="has no checkpoints, so its tasks stay as many"):
         plain.scale("count", 3)
     plain.cancel()
 

@@ -23,7 +23,6 @@ from penstock.run.columns import kernels
 from penstock.run.dataflow import Dataflow, as_placed
 from penstock.run.engine.routing import owner
 
-
 ROWS = pa.RecordBatch.from_pydict({"k": list(range(500)), "n": [0] * 500})
 
 

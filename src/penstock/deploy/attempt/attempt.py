@@ -199,6 +199,12 @@ class Attempt:
             raise JobFailed(msg)
         return hellos
 
+    def require_newcomers(self) -> None:
+        """JobFailed where one that was to join has ended since it said hello."""
+        if self._joining is not None and (self.roll.ending or self._joining.ended):
+            msg = f"a worker that was to join it has ended: {self._joining.reason or 'it was killed or crashed'}"
+            raise JobFailed(msg)
+
     def dismiss(self) -> None:
         """Nothing comes of workers that were to join: they end, and give their slots back."""
         self.roll.cancel()

@@ -34,20 +34,33 @@ class Resizing:
     _is_claimed = False  # somebody wishes for something
     _is_closed = False  # nobody looks for wishes any more
 
-    def resize(self, stays: Sequence[int], joining: int, plan_of: PlanOf) -> Crossing:
-        """Go on with these of the workers, and with as many others from Spark, under a plan that is made for them.
+    def rescale(self, plan_of: Callable[[], tuple[Plan, Profile | None]]) -> Crossing:
+        """Follow a plan that is made now, when nobody else changes where tasks are. Raises as `go_over`."""
+        epochs = self.require_checkpoints("its tasks stay as many as they are")
+        with self._claimed():
+            return self._followed(epochs, Wish(*plan_of()))
+
+    def resize(self, who_stays: Callable[[], Sequence[int]], joining: int, plan_of: PlanOf, *, anew: bool) -> Crossing:
+        """Go on with some of the workers, and with as many others from Spark, under a plan that is made for them.
 
         The others have said hello, and the plan is made, before anything stands still. Where a worker has ended because
-        it had no tasks, all are started anew, and the job plans when they are there. Raises as `go_over`.
+        it had no tasks, all are started anew, if that is allowed, and the job plans when they are there. Raises as
+        `go_over`.
         """
         epochs = self.require_checkpoints("its workers stay as many as they are")
         with self._claimed():
-            before = self.now
+            before, stays = self.now, who_stays()
             if not before.is_at_work:
                 msg = f"topology {self._name!r} is recovering or ends, so its workers stay as they are; ask again"
                 raise InvalidInput(msg)
             change = Change(before, tuple(stays), len(stays) + joining)
             if not before.are_all_at_work:
+                if not anew:
+                    msg = (
+                        f"a worker of topology {self._name!r} has ended because it had no tasks, so all would be "
+                        "started anew, wherever Spark has slots; give the job fewer workers instead"
+                    )
+                    raise InvalidInput(msg)
                 return self._followed(epochs, Wish(None, None, change))
             hellos = [replace(before.hellos[old], worker=number) for number, old in enumerate(stays)]
             try:

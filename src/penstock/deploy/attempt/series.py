@@ -215,6 +215,7 @@ class Attempts(Resizing):
             if change is not None:
                 attempt, workers, stays = change.joined, change.workers, change.stays
             attempt = attempt or Attempt(self._around, epochs.attempt + 1, workers, before)
+            attempt.require_newcomers()
         except Exception as error:  # no port, no descriptor
             wish.refuse(JobFailed(f"topology {self._name!r} stays as it is, and could not go over: {error}"))
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from penstock.deploy.session import live_jobs
 from penstock.errors import InvalidInput
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
+from penstock.model.task_id import TaskId
 from penstock.run.dataflow import Dataflow, as_placed, sized
 from penstock.run.region.scale import region_of, region_to_scale
 
@@ -88,54 +89,65 @@ class Scalable:
         """
         self._require_running("its workers")
         self._attempts.require_checkpoints("it keeps the workers that it has")
-        held, tasks = len(self.workers), len(self.worker_of)
         facts = gather_facts(self._spark, n if isinstance(n, int) else 1, live_jobs.workers_at_work)
-        require_room(facts, self.name, held, n, tasks=tasks, take_last_slot=take_last_slot)
-        return self._resize((), n)
+
+        def nobody_leaves() -> tuple[int, ...]:
+            held, tasks = len(self.workers), len(self.worker_of)
+            require_room(facts, self.name, held, n, tasks=tasks, take_last_slot=take_last_slot)
+            return ()
+
+        return self._resize(nobody_leaves, n)
 
     def remove_workers(self, n: int = 1) -> Crossing:
         """Go on with n workers less: those with the fewest tasks leave, and give their slots back."""
-        return self._let_go(who_leaves(self.worker_of, len(self.workers), n, self.name))
+        return self._let_go(lambda: who_leaves(self.worker_of, len(self.workers), n, self.name))
 
     def drain(self, node: str) -> Crossing:
         """Go on without the workers of a node, which is to leave; `job.places` and `penstock show` name the nodes."""
-        return self._let_go(workers_of_node(node, self.slots_of_workers().node_of, self.name))
+        return self._let_go(
+            lambda: workers_of_node(node, self.slots_of_workers().node_of, self.name), is_about_node=True
+        )
 
-    def _let_go(self, leaving: Sequence[int]) -> Crossing:
+    def _let_go(self, leaving: Callable[[], Sequence[int]], *, is_about_node: bool = False) -> Crossing:
         self._require_running("its workers")
         self._attempts.require_checkpoints("it keeps the workers that it has")
-        return self._resize(leaving, 0)
+        return self._resize(leaving, 0, anew=not is_about_node)
 
-    def _resize(self, leaving: Sequence[int], joining: int) -> Crossing:
+    def _resize(self, leaving: Callable[[], Sequence[int]], joining: int, *, anew: bool = True) -> Crossing:
         """Go on with other workers; what the others do not have to take stays where it is."""
-        before, worker_of, plan = self.dataflow, dict(self.worker_of), self._plan_now()
-        number_of = numbered_anew(len(self.workers), leaving)
-        measured = self._measured_so_far()
+        number_of: dict[int, int] = {}
+
+        def who_stays() -> list[int]:
+            number_of.update(numbered_anew(len(self.workers), leaving()))
+            return sorted(number_of)
 
         def plan_of(hellos: Sequence[Hello]) -> tuple[Plan, Profile | None]:
+            before, worker_of, plan = self.dataflow, dict(self.worker_of), self._plan_now()
             program = sized(self._order.dataflow, len(hellos))
             after, slots = as_placed(program, worker_of), self._slots_of(hellos)
-            profile = fitting(measured, before, after)
+            profile = fitting(self._measured_so_far(), before, after)
             stays = {task: slots.slot(number_of[at]) for task, at in worker_of.items() if at in number_of}
             make = spread if joining else planned
             wishes = _with(profile, fitting_placing(self._order.placing, program, after))
             return make(after, slots, wishes, stays, plan.constraints).plan, profile
 
-        return self._attempts.resize(sorted(number_of), joining, plan_of)
+        return self._attempts.resize(who_stays, joining, plan_of, anew=anew)
 
     def _scale_operator(self, name: str, tasks: int) -> Crossing:
-        before = self.dataflow
-        after = scaled(before, name, tasks)
+        scaled(self.dataflow, name, tasks)
         self._require_running(f"operator {name!r}")
-        self._attempts.require_checkpoints(f"operator {name!r} keeps its tasks")
-        plan, slots = self._plan_now(), self.slots_of_workers()
-        profile = fitting(self._measured_so_far(), before, after)
-        kept = {f"{spec.name}/{i}" for spec in after.operators for i in range(spec.tasks)} & plan.assignment.keys()
-        stays = {task: slot for task, slot in plan.assignment.items() if task in kept}
-        program = sized(self._order.dataflow, len(self.workers))
-        wishes = _with(profile, fitting_placing(self._order.placing, program, after))
-        found = planned(after, slots, wishes, stays, plan.constraints)
-        return self._attempts.go_over(found.plan, profile)
+
+        def plan_now() -> tuple[Plan, Profile | None]:
+            before, plan, slots = self.dataflow, self._plan_now(), self.slots_of_workers()
+            after = scaled(before, name, tasks)
+            profile = fitting(self._measured_so_far(), before, after)
+            there = {TaskId.of(spec.name, i) for spec in after.operators for i in range(spec.tasks)}
+            stays = {task: slot for task, slot in plan.assignment.items() if task in there}
+            program = sized(self._order.dataflow, len(self.workers))
+            wishes = _with(profile, fitting_placing(self._order.placing, program, after))
+            return planned(after, slots, wishes, stays, plan.constraints).plan, profile
+
+        return self._attempts.rescale(plan_now)
 
     def _measured_so_far(self) -> Profile | None:
         """What the plan for other numbers is made from; None in the first interval."""
