@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -357,3 +359,46 @@ def test_a_node_is_drained(spark: SparkSession, tmp_path: Path) -> None:
         job.drain("n7")
     gate.touch()
     assert rows_of(job) == answer()
+
+
+LEAVES = """
+import sys
+from pathlib import Path
+from recovery_kit import PATIENCE_S, answer, await_epoch, counts, numbers, rows_of
+from penstock.deploy import local_session
+from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.scaling.leaving import executors_of_tasks
+
+folder = Path(sys.argv[1])
+spark = local_session("local-cluster[3,2,1024]", java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+job = counts(numbers(folder / "gate"), tasks=5).start(
+    spark, workers=3, scheduler="even", checkpoint=folder / "kept", checkpoint_interval_s=0.1
+)
+await_epoch(job, 2)
+leaves = job.workers[1]
+executor = executors_of_tasks(spark, job._attempts.now.action.groups)[leaves.attempt]
+java = spark.sparkContext._jvm
+none = java.java.lang.Class.forName("scala.None$").getField("MODULE$").get(None)
+told = java.org.apache.spark.scheduler.ExecutorDecommissionInfo("leaves", none)
+assert spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(executor, told, False, False)
+assert wait_until(lambda: leaves.address not in {hello.address for hello in job.workers}, PATIENCE_S), job.notes
+assert wait_until(lambda: len(job.workers) == 3, PATIENCE_S), job.notes
+assert job.recoveries == 0, job.notes
+await_epoch(job, job.epoch + 1)
+(folder / "gate").touch()
+assert rows_of(job) == answer()
+print("the job has left")
+spark.stop()
+"""
+
+
+def test_workers_leave_an_executor_that_spark_is_to_lose(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert "the job has left" in done.stdout, done.stderr[-4000:]

@@ -105,14 +105,14 @@ class Attempt:
         self.roll.workers = workers
         self._location = f"{SCHEME}{order.host}:{self._server.port}"
         self._probes: tuple[Probe, ...] = ()
-        self._joining: Action | None = self._submitted(workers - joining) if joining else None
+        self._joining: Action | None = self._submitted(workers - joining, joins=True) if joining else None
         self.action: Action | Gangs
         if before is None:
             self.action = self._submitted()
         else:
             self.action = before.action if self._joining is None else Gangs.of(before.action, self._joining)
 
-    def _submitted(self, first: int = 0) -> Action:
+    def _submitted(self, first: int = 0, *, joins: bool = False) -> Action:
         """The Spark action that will start the workers, from the first of these on."""
         around, order = self._around, self._around.order
         loopback = order.host == "127.0.0.1"
@@ -133,7 +133,9 @@ class Attempt:
         )
         frame = order.input()
         try:
-            return Action(around.spark, call, frame, self._ticket, on_change=self.roll.awaken, number=number)
+            return Action(
+                around.spark, call, frame, self._ticket, on_change=self.roll.awaken, number=number, joins=joins
+            )
         except BaseException:  # Spark refuses the DataFrame
             self.close()
             raise

@@ -26,6 +26,11 @@ class Gangs:
         actions = held.actions if isinstance(held, Gangs) else (held,)
         return cls(*(action for action in actions if not action.ended), joining)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The job groups of all."""
+        return tuple(action.group for action in self.actions)
+
     def start(self) -> None:
         """They have been submitted one by one."""
 

@@ -49,6 +49,7 @@ from penstock.deploy.metrics.page import served
 from penstock.deploy.metrics.recent import Window
 from penstock.deploy.metrics.sums import require_measured
 from penstock.deploy.results.dataframes import Results
+from penstock.deploy.scaling.leaving import Leaving, leaving
 from penstock.deploy.scaling.scalable import Scalable
 from penstock.deploy.session import live_jobs
 from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError
@@ -90,7 +91,7 @@ class Job(Measured, Scalable):
         self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
         self._log = MetricLog(self.id, order.metrics, self.name)
         self._exporter: Exporter | None = None
-        self._beside: list[Desk | Adapter] = []  # what lives and ends with it
+        self._beside: list[Desk | Adapter | Leaving] = []  # what lives and ends with it
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)  # whether to move, of a job that adapts
         self._epochs: DriverEpochs | None = order.epochs
         self._results = Results(spark, order.dataflow, {} if order.epochs is None else order.epochs.collected)
@@ -438,6 +439,7 @@ class Job(Measured, Scalable):
     def _supervise(self) -> None:
         try:
             self._beside += [*opened(self), *adapting(self, self._order.adapt, self._go_over, self._log)]
+            self._beside += leaving(self, self._spark, goes_on=self._epochs is not None)
             gave_up = self._attempts.supervise()
             self._error = self._error or gave_up
         finally:

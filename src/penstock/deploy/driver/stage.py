@@ -87,10 +87,11 @@ class Action:
         *,
         on_change: Callable[[], None],
         number: int = 1,
+        joins: bool = False,
     ) -> None:
         """`frame` has at most as many partitions as the call has workers; `on_change`: it was launched, or it ended.
 
-        `number` is that of the attempt at the job: each has a job group of its own.
+        `number` is that of the attempt at the job: each has a job group of its own, and each action that `joins` one.
         """
         self._spark, self._call, self._ticket, self._on_change = spark, call, ticket, on_change
         with _packed(call.dataflow.name):
@@ -98,7 +99,7 @@ class Action:
         self.waits_for_stages = self._mapped is not None and runs_stages_first(self._mapped)
         self.workers = call.workers - call.first
         self.group = f"penstock-{call.job}" + (f"-{number}" if number > 1 else "")
-        if call.first:  # others may have tried to join the same attempt
+        if joins:  # others may have tried to join the same attempt
             self.group += f"-joins-{secrets.token_hex(4)}"
         self.error: Exception | None = None
         self.reason: str | None = None  # of the error, in words
@@ -117,6 +118,11 @@ class Action:
     def tell(self, on_change: Callable[[], None]) -> None:
         """Whom to tell from now on: the workers of an attempt have gone over to the next."""
         self._on_change = on_change
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Its job group."""
+        return (self.group,)
 
     @property
     def reads(self) -> bool:

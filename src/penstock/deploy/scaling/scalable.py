@@ -13,6 +13,7 @@ from penstock.deploy.driver.binding import Placing
 from penstock.deploy.driver.facts import gather_facts
 from penstock.deploy.driver.options import JobOrder
 from penstock.deploy.line.messages import Hello
+from penstock.deploy.scaling.leaving import executors_of_tasks, inactive_executors, room_elsewhere
 from penstock.deploy.scaling.planned import fitting, fitting_placing, planned, spread
 from penstock.deploy.scaling.room import numbered_anew, require_room, who_leaves, workers_of_node
 from penstock.deploy.scaling.rules import scaled
@@ -108,6 +109,25 @@ class Scalable:
             lambda: workers_of_node(node, self.slots_of_workers().node_of, self.name), is_about_node=True
         )
 
+    def workers_that_leave(self) -> tuple[int, ...]:
+        """Workers on executors of which Spark says that they are to leave."""
+        if not (gone := inactive_executors(self._spark)):
+            return ()
+        executor_of = executors_of_tasks(self._spark, self._attempts.now.action.groups)
+        return tuple(hello.worker for hello in self.workers if executor_of.get(hello.attempt) in gone)
+
+    def replace_workers(self, workers: Sequence[int]) -> Crossing:
+        """Go on without these, and with as many others as there are slots for elsewhere."""
+        attempt, joining = self._attempts.now, room_elsewhere(self._spark, len(workers))
+
+        def still_there() -> Sequence[int]:
+            if self._attempts.now is not attempt:
+                msg = f"job {self.name!r} has gone on with other workers meanwhile"
+                raise InvalidInput(msg)
+            return workers
+
+        return self._resize(still_there, joining, anew=False)
+
     def _let_go(self, leaving: Callable[[], Sequence[int]], *, is_about_node: bool = False) -> Crossing:
         self._require_running("its workers")
         self._attempts.require_checkpoints("it keeps the workers that it has")
@@ -119,6 +139,9 @@ class Scalable:
 
         def who_stays() -> list[int]:
             number_of.update(numbered_anew(len(self.workers), leaving()))
+            if not number_of and not joining:
+                msg = f"all workers of job {self.name!r} would leave, and Spark has no slot for others"
+                raise InvalidInput(msg)
             return sorted(number_of)
 
         def plan_of(hellos: Sequence[Hello]) -> tuple[Plan, Profile | None]:
@@ -127,7 +150,7 @@ class Scalable:
             after, slots = as_placed(program, worker_of), self._slots_of(hellos)
             profile = fitting(self._measured_so_far(), before, after)
             stays = {task: slots.slot(number_of[at]) for task, at in worker_of.items() if at in number_of}
-            make = spread if joining else planned
+            make = spread if joining and len(number_of) == len(self.workers) else planned
             wishes = _with(profile, fitting_placing(self._order.placing, program, after))
             return make(after, slots, wishes, stays, plan.constraints).plan, profile
 
