@@ -290,9 +290,9 @@ def test_a_job_keeps_its_tasks_and_workers_where_one_dies_while_they_change(
 ) -> None:
     gate, take_over = tmp_path / "gate", Attempt.take_over
 
-    def killing(attempt: Attempt, before: Attempt, stays: Sequence[int] | None = None) -> bool:
+    def killing(attempt: Attempt, before: Attempt) -> bool:
         os.kill(before.hellos[0].pid, signal.SIGKILL)
-        return take_over(attempt, before, stays)
+        return take_over(attempt, before)
 
     job = counts(numbers(gate)).start(
         spark, workers=2, scheduler="even", checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05

@@ -85,12 +85,20 @@ class Attempt:
     """One attempt at a job; `start`, `meet`, `publish`, then `ending` and `judged`, or `bury`."""
 
     def __init__(
-        self, around: Surroundings, number: int, workers: int, before: Attempt | None = None, joining: int = 0
+        self,
+        around: Surroundings,
+        number: int,
+        workers: int,
+        before: Attempt | None = None,
+        stays: Sequence[int] | None = None,
+        joining: int = 0,
     ) -> None:
         """`before`: the attempt whose processes come over (`take_over`); None: Spark is asked for new ones.
 
-        `joining`: as many of the workers as Spark is asked for beside those that come over.
+        Those of `stays` come, and are numbered in that order, the others go home; None: all come. `joining`: as many of
+        the workers as Spark is asked for beside them.
         """
+        self._stays = stays
         self.number, self.workers_asked = number, workers
         self.hellos: tuple[Hello, ...] = ()  # once all are there
         self.deployment: Deployment | None = None  # likewise
@@ -144,13 +152,10 @@ class Attempt:
         """Submit the action."""
         self.action.start()
 
-    def take_over(self, before: Attempt, stays: Sequence[int] | None = None) -> bool:
-        """Have the workers of the attempt before stand still and come here; False where not all do.
-
-        Those of `stays` come and are numbered in that order, the others go home; None: all come.
-        """
+    def take_over(self, before: Attempt) -> bool:
+        """Have the workers of the attempt before stand still and come here; False where not all do."""
         roll = before.roll
-        coming = sorted(roll.hellos) if stays is None else stays
+        coming = sorted(roll.hellos) if self._stays is None else self._stays
         going = Going(self._location, self._ticket, {worker: number for number, worker in enumerate(coming)})
         roll.over_to(going)
         with roll.changed:  # Spark's word of its end still goes to the attempt before

@@ -65,7 +65,9 @@ class Resizing:
             hellos = [replace(before.hellos[old], worker=number) for number, old in enumerate(stays)]
             try:
                 if joining:
-                    change.joined = Attempt(self._around, epochs.attempt + 1, change.workers, before, joining)
+                    change.joined = Attempt(
+                        self._around, epochs.attempt + 1, change.workers, before, change.stays, joining
+                    )
                     hellos += change.joined.newcomers(lambda: self.now is not before or not before.is_at_work)
                 return self._followed(epochs, Wish(*plan_of(hellos), change))
             finally:

@@ -208,20 +208,21 @@ class Attempts(Resizing):
         """
         if not before.are_all_at_work:
             return None
-        change, stays = wish.change, None
+        change = wish.change
         try:
-            workers = before.workers_asked
-            attempt, stays = None, None
-            if change is not None:
-                attempt, workers, stays = change.joined, change.workers, change.stays
-            attempt = attempt or Attempt(self._around, epochs.attempt + 1, workers, before)
+            if change is None:
+                attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
+            else:
+                attempt = change.joined or Attempt(
+                    self._around, epochs.attempt + 1, change.workers, before, change.stays
+                )
             attempt.require_newcomers()
         except Exception as error:  # no port, no descriptor
             wish.refuse(JobFailed(f"topology {self._name!r} stays as it is, and could not go over: {error}"))
             return None
         stand = False
         try:
-            stand = attempt.take_over(before, stays)
+            stand = attempt.take_over(before)
         finally:
             if not stand:
                 attempt.give_back(before)

@@ -399,6 +399,7 @@ class Job(Measured, Scalable):
         """The workers of an attempt have met and are about to begin."""
         if {*bound.deployment.worker_of} != {*self.worker_of} != set():
             self._log.begin_anew()
+        self._log.let_go(len(hellos))
         self._loads = bound.loads
         self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
         self.workers = hellos

@@ -89,6 +89,11 @@ class MetricLog:
             self._anew = Sums()
             self._recent.forget()
 
+    def let_go(self, workers: int) -> None:
+        """Workers from this number on are gone: their latest rows say nothing of the job any more."""
+        with self._lock:
+            self._latest = {key: batch for key, batch in self._latest.items() if key[1] < workers}
+
     def measured(self) -> Sums:
         """Everything added up since tasks are as many as they are; a copy."""
         with self._lock:
