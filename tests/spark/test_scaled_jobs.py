@@ -402,3 +402,25 @@ def test_workers_leave_an_executor_that_spark_is_to_lose(tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert "the job has left" in done.stdout, done.stderr[-4000:]
+
+
+def test_a_dataframe_is_read_on_by_more_and_by_fewer_workers(spark: SparkSession, tmp_path: Path) -> None:
+    gate, schema = tmp_path / "gate", "n bigint, k bigint, padding string"
+    frame = spark.range(ROWS).selectExpr("id as n", f"id % {KEYS} as k", f"repeat('x', {len(PADDING)}) as padding")
+    top = ps.Topology("frame")
+    slow = top.source("numbers", io.dataframe(frame.repartition(4)))
+    keyed = slow.map_batches(Slowly(gate), schema, name="slowly", tasks=2).key_by("k")
+    keyed.aggregate(rows="count(*)", total="sum(n)", name="count", tasks=2).sink("out", io.collect())
+    job = top.start(spark, workers=2, rows_max=16, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.1)
+    await_epoch(job, 2)
+    with pytest.raises(InvalidInput, match="source 'numbers' cannot have 4 tasks instead of 2: it reads a DataFrame"):
+        job.scale("numbers", 4)
+    job.add_workers()
+    assert tasks_of(job, "numbers") == 3
+    await_epoch(job, job.epoch + 1)
+    job.remove_workers(2)
+    assert tasks_of(job, "numbers") == 1
+    await_epoch(job, job.epoch + 1)
+    assert is_read_on(tmp_path / "kept")
+    gate.touch()
+    assert rows_of(job) == answer()
