@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from penstock.checkpoint.inspection import content_of, find, opened
 from penstock.deploy import Job
 from penstock.deploy.attempt.attempt import Attempt
 from penstock.deploy.driver.rendezvous import wait_until
+from penstock.deploy.line.messages import Hello
 from penstock.errors import InvalidInput, JobFailed, NotEnoughSlots
 from penstock.flow import io
 from penstock.model.task_id import operator_of
@@ -309,6 +310,30 @@ def test_a_job_keeps_its_tasks_and_workers_where_one_dies_while_they_change(
         assert len(job.workers) == 2
         await_epoch(job, job.epoch + 1)
     job.scale("count", 3)
+    gate.touch()
+    assert rows_of(job) == answer()
+    footprint.assert_gone()
+
+
+def test_a_worker_that_dies_before_it_has_joined_refuses_the_wish_and_nothing_else(
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate, newcomers = tmp_path / "gate", Attempt.newcomers
+
+    def dying(attempt: Attempt, is_off: Callable[[], bool]) -> list[Hello]:
+        hellos = newcomers(attempt, is_off)
+        os.kill(hellos[0].pid, signal.SIGKILL)
+        assert wait_until(lambda: attempt.roll.ending, PATIENCE_S)
+        return hellos
+
+    job = counts(numbers(gate)).start(spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_interval_s=0.05)
+    await_epoch(job, 1)
+    with monkeypatch.context() as deadly:
+        deadly.setattr(Attempt, "newcomers", dying)
+        with pytest.raises(JobFailed, match="stays as it is, and could not go over: a worker that was to join it has"):
+            job.add_workers()
+    assert (job.attempt, job.recoveries, len(job.workers)) == (1, 0, 2)
+    job.add_workers()
     gate.touch()
     assert rows_of(job) == answer()
     footprint.assert_gone()
