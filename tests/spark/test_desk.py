@@ -83,6 +83,21 @@ def test_a_job_is_shown_moved_replanned_and_stopped_from_another_process(job: Jo
     assert len(rows_of(job)) == KEYS  # of the rows until then
 
 
+def test_a_jobs_tasks_and_workers_are_made_more_and_fewer_from_another_process(job: Job) -> None:
+    await_epoch(job, 2)
+    assert "'count' has 5 tasks instead of 2, 0 tasks moved" in penstock("scale", "counts", "count", "5")
+    assert job.worker_of.keys() == {"numbers/0", *(f"count/{number}" for number in range(5))}
+    await_epoch(job, job.epoch + 1)
+    assert "3 workers instead of 2" in penstock("workers", "counts", "3")
+    told = json.loads(penstock("workers", "counts", "1", "--format", "json"))
+    assert (told["workers"], len(job.workers)) == (1, 1)
+    assert told["note"] == job.notes[-1]
+    assert "has 1 workers already" in penstock("workers", "counts", "1", code=2)
+    assert "all workers of job 'counts' are on node" in penstock("drain", "counts", job.places[0].node, code=2)
+    assert "cannot have 3 tasks instead of 1: which rows" in penstock("scale", "counts", "numbers", "3", code=2)
+    assert job.recoveries == 0
+
+
 def test_a_card_is_for_its_user_alone_and_goes_with_its_job(footprint: Footprint, job: Job) -> None:
     (path,) = cards_folder().glob("*.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -214,7 +229,7 @@ def test_calls_that_nobody_foresaw_are_refused_in_words(job: Job) -> None:
     (card,) = cards()
     for number in (10**400, 1e300, 0.5, True, float("nan")):
         with pytest.raises(InvalidInput, match="whole number is wanted"):
-            ask(card, "scale", region="count", replicas=number)
+            ask(card, "scale", name="count", count=number)
     found = object.__new__(desk.Desk)
     found._job = job
     assert "please report this" in str(found._answer(b"[" * 500_000)["refused"])

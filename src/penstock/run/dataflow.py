@@ -6,6 +6,7 @@ factory without arguments that is called in the worker; Spark's own closure carr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -188,6 +189,19 @@ def sized(dataflow: Dataflow, workers: int) -> Dataflow:
             replace(operator, tasks=workers) if operator.one_per_worker else operator for operator in dataflow.operators
         ),
     )
+
+
+def as_placed(dataflow: Dataflow, tasks: Iterable[str]) -> Dataflow:
+    """The dataflow with as many tasks of each operator as a plan has places for: a job that was scaled has others.
+
+    Readers of DataFrames are left to `sized`, and so is what the plan does not know.
+    """
+    there = Counter(operator_of(task) for task in tasks)
+    others = {o.name: there[o.name] for o in dataflow.operators if not o.one_per_worker and o.name in there}
+    if all(others.get(operator.name, operator.tasks) == operator.tasks for operator in dataflow.operators):
+        return dataflow
+    operators = (replace(operator, tasks=others.get(operator.name, operator.tasks)) for operator in dataflow.operators)
+    return replace(dataflow, operators=tuple(operators))
 
 
 def as_mentioned(dataflow: Dataflow, also: Iterable[str] = ()) -> Dataflow:

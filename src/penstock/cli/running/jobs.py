@@ -1,4 +1,4 @@
-"""`penstock jobs`, `show`, `move`, `replan`, `scale`, `stop`: look at a job that runs elsewhere, and tell it.
+"""`penstock jobs`, `show`, `move`, `replan`, `scale`, `workers`, `drain`, `stop`: look at a job elsewhere, and tell it.
 
 A job is one of this user's, in whatever process it runs: `penstock run`, a notebook, a script. It is named by its id,
 the beginning of that, or its topology's name; where one job runs, `show` and `stop` need no name.
@@ -35,7 +35,7 @@ MaybeJobName = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the verbs for jobs that run."""
-    for verb in (jobs, show, move, replan, scale, stop):
+    for verb in (jobs, show, move, replan, scale, workers, drain, stop):
         app.command()(_understood(verb))
 
 
@@ -152,13 +152,38 @@ def replan(
 
 def scale(
     job: JobName,
-    region: Annotated[str, typer.Argument(metavar="REGION", help="A parallel region, or an operator in it.")],
-    replicas: Annotated[int, typer.Argument(metavar="N", help="How many replicas take part from now on.")],
+    name: Annotated[str, typer.Argument(metavar="OPERATOR", help="An operator, or a parallel region.")],
+    count: Annotated[int, typer.Argument(metavar="N", help="How many tasks it is to have; of a region, replicas.")],
     output: FormatOption = Format.table,
 ) -> None:
-    """Set how many replicas of a parallel region of a running job take part."""
-    found = _ask(job, "scale", region=region, replicas=replicas)
-    _told(found, output, f"region {region!r} goes on with {counted(replicas, 'replica')}")
+    """Give an operator of a running job more or fewer tasks, or a region more or fewer replicas.
+
+    Tasks of operators need --checkpoint; replicas are 1 to those that parallel(n, at_most=m) was given.
+    """
+    found = _ask(job, "scale", name=name, count=count)
+    region = f"region {name!r} goes on with {counted(count, 'replica')}"
+    _told(found, output, region if found["is_region"] else str(found["note"]))
+
+
+def workers(
+    job: JobName,
+    count: Annotated[int, typer.Argument(metavar="N", help="How many workers it is to have.")],
+    take_last_slot: Annotated[bool, typer.Option("--take-last-slot", help="Leave no slot for other queries.")] = False,
+    output: FormatOption = Format.table,
+) -> None:
+    """Give a running job more or fewer workers. The job needs --checkpoint."""
+    found = _ask(job, "workers", workers=count, take_last_slot=take_last_slot)
+    _told(found, output, str(found["note"]))
+
+
+def drain(
+    job: JobName,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `penstock show` names it.")],
+    output: FormatOption = Format.table,
+) -> None:
+    """Take a running job's workers off a node that is to leave. The job needs --checkpoint."""
+    found = _ask(job, "drain", node=node)
+    _told(found, output, str(found["note"]))
 
 
 def stop(

@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
 from penstock.checkpoint.coordinator import Awaited
+from penstock.deploy.attempt.gangs import Gangs
+from penstock.deploy.attempt.going import Going
 from penstock.deploy.attempt.watch import Notes, Watchman
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
@@ -41,7 +43,7 @@ from penstock.deploy.worker.main import WorkerCall
 from penstock.deploy.worker.reachable import Probe, remove_probes, sink_probes, source_probes, unseen_faults
 from penstock.errors import JobFailed, PenstockError, UnfitSession
 from penstock.run.build import own_build
-from penstock.run.dataflow import Dataflow, sized
+from penstock.run.dataflow import Dataflow, as_placed, sized
 from penstock.run.engine.pace import Floors, pace_speakers
 from penstock.run.engine.user_errors import with_source
 from penstock.run.engine.worker import Checkpoint, Deployment
@@ -82,8 +84,21 @@ class Surroundings:
 class Attempt:
     """One attempt at a job; `start`, `meet`, `publish`, then `ending` and `judged`, or `bury`."""
 
-    def __init__(self, around: Surroundings, number: int, workers: int, before: Attempt | None = None) -> None:
-        """`before`: the attempt whose processes come over (`take_over`); None: Spark is asked for new ones."""
+    def __init__(
+        self,
+        around: Surroundings,
+        number: int,
+        workers: int,
+        before: Attempt | None = None,
+        stays: Sequence[int] | None = None,
+        joining: int = 0,
+    ) -> None:
+        """`before`: the attempt whose processes come over (`take_over`); None: Spark is asked for new ones.
+
+        Those of `stays` come, and are numbered in that order, the others go home; None: all come. `joining`: as many of
+        the workers as Spark is asked for beside them.
+        """
+        self._stays = stays
         self.number, self.workers_asked = number, workers
         self.hellos: tuple[Hello, ...] = ()  # once all are there
         self.deployment: Deployment | None = None  # likewise
@@ -96,12 +111,18 @@ class Attempt:
         self._ticket = secrets.token_bytes(KEY_BYTES)
         self._server = ControlServer(order.bind, self._ticket, workers, around.take, around.kept, order.network)
         self.roll = self._server.roll
+        self.roll.workers = workers
         self._location = f"{SCHEME}{order.host}:{self._server.port}"
         self._probes: tuple[Probe, ...] = ()
-        self.action: Action = self._submitted() if before is None else before.action
+        self._joining: Action | None = self._submitted(workers - joining, joins=True) if joining else None
+        self.action: Action | Gangs
+        if before is None:
+            self.action = self._submitted()
+        else:
+            self.action = before.action if self._joining is None else Gangs.of(before.action, self._joining)
 
-    def _submitted(self) -> Action:
-        """The Spark action that will start the workers."""
+    def _submitted(self, first: int = 0, *, joins: bool = False) -> Action:
+        """The Spark action that will start the workers, from the first of these on."""
         around, order = self._around, self._around.order
         loopback = order.host == "127.0.0.1"
         number, workers = self.number, self.workers_asked
@@ -117,10 +138,13 @@ class Attempt:
             self._probes,
             order.spooled,
             order.network,
+            first,
         )
         frame = order.input()
         try:
-            return Action(around.spark, call, frame, self._ticket, on_change=self.roll.awaken, number=number)
+            return Action(
+                around.spark, call, frame, self._ticket, on_change=self.roll.awaken, number=number, joins=joins
+            )
         except BaseException:  # Spark refuses the DataFrame
             self.close()
             raise
@@ -132,14 +156,16 @@ class Attempt:
     def take_over(self, before: Attempt) -> bool:
         """Have the workers of the attempt before stand still and come here; False where not all do."""
         roll = before.roll
-        roll.over_to(self._location, self._ticket)
+        coming = sorted(roll.hellos) if self._stays is None else self._stays
+        going = Going(self._location, self._ticket, {worker: number for number, worker in enumerate(coming)})
+        roll.over_to(going)
         with roll.changed:  # Spark's word of its end still goes to the attempt before
             roll.changed.wait_for(
                 lambda: roll.are_over or roll.has_parted or roll.ending or self.action.ended, OVER_SECONDS
             )
             if not roll.are_over:
                 return False
-            self._came_over = roll.hellos.keys()
+            self._came_over = frozenset(going.numbers.values())
             self.action.tell(self.roll.awaken)
             return True
 
@@ -147,6 +173,51 @@ class Attempt:
         """Nothing comes of it: the processes are the attempt's before, which ends or is buried."""
         self.action.tell(before.roll.awaken)
         before.roll.stay()
+        self.close()
+
+    def newcomers(self, is_off: Callable[[], bool]) -> list[Hello]:
+        """Ask Spark for the workers that join, and wait for them; JobFailed where they do not come, or are unfit.
+
+        `is_off`: nobody waits for them any more.
+        """
+        gang, roll, order = self._joining, self.roll, self._around.order
+        if gang is None:
+            return []
+        gang.start()
+        count = gang.workers
+
+        def is_known() -> bool:
+            return len(roll.hellos) >= count or gang.ended or roll.ending or is_off()
+
+        def wait(step: float) -> bool:
+            with roll.changed:
+                return roll.changed.wait_for(is_known, step)
+
+        wait_in_steps(wait, RENDEZVOUS_SECONDS)
+        hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
+        faults = build_faults(hellos, platform.python_version(), pa.__version__, own_build())
+        faults += passing_faults(hellos) + unseen_faults(self._probes, hellos)
+        if len(hellos) < count:
+            said = f"; Spark says: {gang.reason}" if gang.reason else "; other queries may hold the slots"
+            faults = [f"{len(hellos)} of {count} workers came within {RENDEZVOUS_SECONDS:g} s{said}"]
+        if is_off():
+            faults = ["it has gone on from a failure, or ended, meanwhile; ask again if it runs"]
+        if faults:
+            msg = f"job {order.dataflow.name!r} keeps the workers that it has: {'; '.join(faults)}"
+            raise JobFailed(msg)
+        return hellos
+
+    def require_newcomers(self) -> None:
+        """JobFailed where one that was to join has ended since it said hello."""
+        if self._joining is not None and (self.roll.ending or self._joining.ended):
+            msg = f"a worker that was to join it has ended: {self._joining.reason or 'it was killed or crashed'}"
+            raise JobFailed(msg)
+
+    def dismiss(self) -> None:
+        """Nothing comes of workers that were to join: they end, and give their slots back."""
+        self.roll.cancel()
+        if self._joining is not None and self._joining.is_submitted and not self._joining.wait(OBEY_SECONDS):
+            self._joining.cancel(KILL_SECONDS)
         self.close()
 
     def send_home(self) -> None:
@@ -168,10 +239,9 @@ class Attempt:
         hellos = [roll.hellos[worker] for worker in sorted(roll.hellos)]
         remove_probes(self._probes)
         lasting = build_faults(hellos, platform.python_version(), pa.__version__, own_build())
-        new = (
-            [replace(h, memory_mb=math.inf) for h in hellos] if self._came_over else hellos
-        )  # what they need they have
-        passing = passing_faults(new) + unseen_faults(self._probes, hellos)
+        new = [hello for hello in hellos if hello.worker not in self._came_over]
+        held = [replace(hello, memory_mb=math.inf) for hello in hellos if hello not in new]  # what they need they have
+        passing = passing_faults([*new, *held]) + unseen_faults(self._probes, new)
         if lasting or (passing and slots is None):
             raise UnfitSession(lasting + passing)
         if passing:
@@ -214,7 +284,7 @@ class Attempt:
 
     def publish(self, deployment: Deployment) -> None:
         """Let the workers begin."""
-        dataflow = sized(self._around.order.dataflow, len(self.hellos))
+        dataflow = as_placed(sized(self._around.order.dataflow, len(self.hellos)), deployment.worker_of)
         floors = Floors(pace_speakers(dataflow, deployment.worker_of))
         self.roll.publish(encode_deployment(deployment), floors)
         around = self._around

@@ -9,12 +9,19 @@ Decision: docs/decisions/0046-moves.md.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.deploy.driver.rendezvous import wait_in_steps
 from penstock.errors import PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
+from penstock.model.task_id import operator_of
+
+if TYPE_CHECKING:
+    from penstock.deploy.attempt.attempt import Attempt
 
 COMMIT_SECONDS = 60.0  # for the epoch from which the job goes on
 
@@ -29,12 +36,39 @@ class Crossing:
     moved: tuple[str, ...]  # tasks that are elsewhere now
     has_kept_processes: bool  # else Spark has started others
     stood: str = ""  # why all tasks stood, from standing still, or being ended, until they were at work; "": only moved
+    scaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by operator: tasks before, and now
+    workers: tuple[int, int] = (0, 0)  # before, and now
+
+    @classmethod
+    def between(
+        cls,
+        before: Plan,
+        after: Plan,
+        workers: tuple[int, int],
+        attempt: int,
+        epoch: int,
+        seconds: float,
+        *,
+        kept: bool,
+        stood: str,
+    ) -> Crossing:
+        """From one plan to another; `kept`: in the same processes. What is new or gone has not moved."""
+        then, now = (Counter(map(operator_of, plan.assignment)) for plan in (before, after))
+        scaled = {name: (then[name], now[name]) for name in then if then[name] != now[name]}
+        places = before.assignment
+        moved = tuple(task for task, slot in after.assignment.items() if places.get(task, slot) != slot)
+        return cls(attempt, epoch, seconds, moved, kept, stood, scaled, workers)
 
     @property
     def note(self) -> str:
         """A sentence for the job's user."""
-        moved = f"{len(self.moved)} task{'' if len(self.moved) == 1 else 's'} moved"
-        went = f"the job went over to another plan at epoch {self.epoch}: {moved}"
+        changes = [
+            f"{name!r} has {_counted(now, 'task')} instead of {then}" for name, (then, now) in self.scaled.items()
+        ]
+        then, now = self.workers
+        changes += [f"{_counted(now, 'worker')} instead of {then}"] if then != now else []
+        changes += [f"{_counted(len(self.moved), 'task')} moved"]
+        went = f"the job went over to another plan at epoch {self.epoch}: {', '.join(changes)}"
         if not self.stood:
             return f"{went} in {self.seconds:.3f} s, while the others went on"
         how = "" if self.has_kept_processes else ", in new processes"
@@ -42,13 +76,28 @@ class Crossing:
         return f"{went}, and it stood for {self.seconds:.3f} s (attempt {self.attempt}){how}{why}"
 
 
+@dataclass(slots=True)
+class Change:
+    """Other workers than the job has."""
+
+    of: Attempt  # whose workers they were when this was wished
+    stays: tuple[int, ...]  # of these, in the order in which they are numbered from now on
+    workers: int  # in all
+    joined: Attempt | None = None  # the next attempt, where those that join have said hello already
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 class Wish:
     """A plan that the job is to follow, and what came of it; its maker waits in another thread."""
 
-    def __init__(self, plan: Plan, profile: Profile | None) -> None:
-        self.plan, self.profile = plan, profile
+    def __init__(self, plan: Plan | None, profile: Profile | None, change: Change | None = None) -> None:
+        """Without a plan the job makes one when it has the workers of the change."""
+        self.plan, self.profile, self.change = plan, profile, change
         self.is_due = False  # an epoch is committed: it is time
-        self.why_all = "tasks could not move one by one"  # why all tasks have to stand for it
+        self.why_all = "operators or workers become more or fewer"  # why all tasks have to stand for it
         self._answered = threading.Event()
         self._found: Crossing | PenstockError | None = None
 

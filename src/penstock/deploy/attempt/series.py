@@ -15,23 +15,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from penstock.checkpoint.policy import Failures, GiveUp, Policy
 from penstock.deploy.attempt.attempt import JVM_SECONDS, LEAVE_SECONDS, Attempt, Bind, Surroundings, named_workers
-from penstock.deploy.attempt.crossing import COMMIT_SECONDS, Crossing, Wish
+from penstock.deploy.attempt.crossing import Crossing, Wish
 from penstock.deploy.attempt.epochs import DriverEpochs
-from penstock.deploy.attempt.live import Declined, Landed, LiveMover, why_not_live
+from penstock.deploy.attempt.one_by_one import OneByOne
 from penstock.deploy.attempt.recovery import NOTES_MAX, Recovery, cause_of, placing_again, shortly
 from penstock.deploy.driver.binding import Bound, Placing
 from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.rendezvous import OVER_SECONDS
 from penstock.deploy.line.messages import Hello
+from penstock.deploy.scaling.planned import fitting_placing
 from penstock.errors import InvalidInput, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
-from penstock.run.dataflow import Dataflow, sized
+from penstock.run.dataflow import Dataflow, as_placed
 from penstock.run.engine.worker import Checkpoint
 from penstock.run.region.membership import scale_command
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Binding = Callable[[Placing, Dataflow, Sequence[Hello]], Bound]
 
 
-class Attempts:
+class Attempts(OneByOne):
     """The attempt that is under way, and how it came to that."""
 
     def __init__(
@@ -61,12 +61,10 @@ class Attempts:
         self.cancel_asked, self.begun = threading.Event(), threading.Event()
         self._failures = Failures(Policy())
         self._plan: Plan | None = None
+        self._workers = around.order.workers  # that the job is to have
         self._stop_asked = False
         self._scales: dict[str, str] = {}  # by region: the last command
         self._buried: list[Attempt] = []  # of which something may be left
-        self._wish: Wish | None = None  # to follow another plan
-        self._live: LiveMover | None = None  # the last move of tasks while others went on
-        self._is_closed = False  # nobody looks for wishes any more
         self._turn = threading.Lock()  # an attempt is sent to work or given up, not both at once
         self._words = threading.Lock()  # what users tell reaches the attempt that is there, and those that follow
         self.now = Attempt(around, 1 if epochs is None else epochs.attempt, around.order.workers)
@@ -100,76 +98,13 @@ class Attempts:
         InvalidInput where the job does not run or goes over already. JobFailed where it could not go over: then it goes
         on under the plan that it had.
         """
-        if (epochs := self._epochs) is None:
-            msg = f"job {self._name!r} has no checkpoints, so its tasks cannot move; start it with checkpoint=FOLDER"
-            raise InvalidInput(msg)
+        epochs = self.require_checkpoints("its tasks cannot move")
         if self._plan is not None and plan.assignment == self._plan.assignment:  # all would stand for nothing
             msg = f"nothing moves: topology {self._name!r} has each of these tasks where it is to be already"
             raise InvalidInput(msg)
-        wish = Wish(plan, profile)
-        with self._words:
-            if self._wish is not None or (self._live is not None and not self._live.is_over):
-                msg = f"topology {self._name!r} is going over to another plan already; ask again when it has"
-                raise InvalidInput(msg)
-            self._wish = wish
-        try:
-            if (live := self._moved_live(epochs, wish)) is not None:
-                return live
-            epochs.commit("so its tasks stay where they are", COMMIT_SECONDS)
-            with self._words:
-                if self._is_closed:
-                    msg = f"topology {self._name!r} has ended before it could go over to another plan"
-                    raise InvalidInput(msg)
-                wish.is_due = True
-            self.now.roll.awaken()
-            return wish.outcome()
-        finally:
-            self._wish = None
-
-    def _moved_live(self, epochs: DriverEpochs, wish: Wish) -> Crossing | None:
-        """Move the tasks while the others go on; None where all have to go over."""
-        attempt, at_work = self.now, epochs.at_work
-        if at_work is None or attempt.deployment is None or not attempt.are_all_at_work or self._stop_asked:
-            wish.why_all = "not all workers were at work"
-            return None
-        dataflow, before = sized(self._around.order.dataflow, len(attempt.hellos)), attempt.deployment
-        bound = self._bind(self._wanted(wish), dataflow, attempt.hellos)
-        after = bound.deployment.worker_of
-        why = why_not_live(dataflow, before.worker_of, after, attempt.moves)
-        if why is not None:
-            wish.why_all = why
-            return None
-        moved = tuple(task for task, worker in after.items() if before.worker_of[task] != worker)
-
-        def landed(found: Landed) -> None:
-            with self._turn:
-                deployment = replace(before, worker_of=after)
-                attempt.moved(deployment)
-                self._plan = bound.certified.plan
-                self._at_work(attempt.hellos, replace(bound, deployment=deployment))
-                self.crossings.append(Crossing(attempt.number, found.epoch, found.seconds, moved, True))
-                self.moves += len(moved)
-
-        self._live = LiveMover(attempt.next_move(), attempt, at_work, after, landed)
-        self._live.start()
-        try:
-            found = self._live.outcome()
-        except PenstockError as error:
-            msg = f"topology {self._name!r} did not go over to another plan: {error}"
-            raise JobFailed(msg) from error
-        match found:
-            case Landed():
-                return self.crossings[-1]
-            case Declined(why=why, may_cross=True):
-                wish.why_all = why
-                return None
-            case Declined(why=why):
-                msg = f"topology {self._name!r} stays as it is, because its tasks cannot move: {why}"
-                raise JobFailed(msg)
-
-    def _wanted(self, wish: Wish) -> Placing:
-        placing = self._around.order.placing
-        return replace(placing, plan=wish.plan, profile=wish.profile or placing.profile)
+        with self._claimed():
+            wish = Wish(plan, profile)
+            return self._moved_live(epochs, wish) or self._followed(epochs, wish)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -240,25 +175,31 @@ class Attempts:
 
     def _gone_over(self, epochs: DriverEpochs, wish: Wish) -> PenstockError | None:
         """Follow the wish's plan; the failure from which the job has to go on, if there is one."""
-        began, followed = time.monotonic(), self._plan
+        began, followed, before = time.monotonic(), self._plan, self.now
         if self._stop_asked:
             wish.refuse(InvalidInput(f"topology {self._name!r} is stopping: its tasks stay where they are"))
             return None
+        if wish.change is not None and wish.change.of is not before:
+            wish.refuse(InvalidInput(f"topology {self._name!r} has recovered meanwhile; ask again"))
+            return None
+        followed_by = self._workers
         try:
-            attempt = self._standing(epochs, wish, self.now)
+            attempt = self._standing(epochs, wish, before)
             if not wish.is_answered and (refusal := self._cross(epochs, wish, attempt)) is not None:
                 wish.refuse(refusal)
         except Exception as error:
-            failed = self._typed(error)
+            failed, self._workers = self._typed(error), followed_by
             wish.refuse(JobFailed(f"topology {self._name!r} did not go over to another plan: {failed}"))
             return failed
         if not wish.is_answered and self._plan is not None and followed is not None:
             self.now.await_work()
-            took, now = time.monotonic() - began, self._plan.assignment
-            moved = tuple(task for task, slot in now.items() if followed.assignment.get(task) != slot)
-            why, kept = wish.why_all, attempt is not None
-            self.crossings.append(Crossing(self.now.number, self.now.begun_from, took, moved, kept, why))
-            self.moves += len(moved)
+            took, now = time.monotonic() - began, self.now
+            workers, kept = (before.workers_asked, now.workers_asked), attempt is not None
+            crossing = Crossing.between(
+                followed, self._plan, workers, now.number, now.begun_from, took, kept=kept, stood=wish.why_all
+            )
+            self.crossings.append(crossing)
+            self.moves += len(crossing.moved)
             wish.grant(self.crossings[-1])
         return None
 
@@ -269,8 +210,15 @@ class Attempts:
         """
         if not before.are_all_at_work:
             return None
+        change = wish.change
         try:
-            attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
+            if change is None:
+                attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
+            else:
+                attempt = change.joined or Attempt(
+                    self._around, epochs.attempt + 1, change.workers, before, change.stays
+                )
+            attempt.require_newcomers()
         except Exception as error:  # no port, no descriptor
             wish.refuse(JobFailed(f"topology {self._name!r} stays as it is, and could not go over: {error}"))
             return None
@@ -316,12 +264,15 @@ class Attempts:
                 attempt.give_back(before)
             return self._too_late
         refusals: list[PenstockError] = []
-
-        wanted = self._wanted(wish)
+        change, followed = wish.change, wish.plan or self._plan
+        tasks = () if followed is None else followed.assignment
+        if change is not None:
+            self._workers, change.joined = change.workers, None  # it is the job's own attempt from here on
 
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:
-                return self._bind(wanted, dataflow, hellos)
+                after = as_placed(dataflow, tasks)
+                return self._bind(self._wanted(wish, dataflow, after), after, hellos)
             except PenstockError as error:
                 refusals.append(error)
                 return self._bound_again(dataflow, hellos)
@@ -395,7 +346,7 @@ class Attempts:
                 if self._jvm_ending(strange) is not None:
                     break
                 continue
-            took, wanted = time.monotonic() - noticed, self._around.order.workers
+            took, wanted = time.monotonic() - noticed, self._workers
             self._went_on(Recovery(self.now.number, epochs.last_epoch, reason, took, self.now.workers_asked, wanted))
             return True
         self._gave_up = error
@@ -417,7 +368,7 @@ class Attempts:
 
         `over` is one to which processes have gone over; None: Spark is asked for others.
         """
-        workers = max(1, min(self._around.order.workers, self._slots())) if over is None else over.workers_asked
+        workers = max(1, min(self._workers, self._slots())) if over is None else over.workers_asked
         attempt = self._asked_of_spark(epochs.attempt, workers) if over is None else over
         attempt.number = epochs.attempt
         with self._words:
@@ -445,18 +396,20 @@ class Attempts:
 
     def _bound_again(self, dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
         """The plan that was followed, or its groups of tasks, where enough workers came; else a quick one."""
-        *ways, last = placing_again(self._around.order.placing, self._plan, hellos)
+        order, given = self._around.order, dataflow
+        dataflow = given if self._plan is None else as_placed(given, self._plan.assignment)
+        *ways, last = placing_again(fitting_placing(order.placing, given, dataflow), self._plan, hellos)
         for placing in ways:
             with contextlib.suppress(PenstockError):
                 return self._bind(placing, dataflow, hellos)
         try:
             return self._bind(last, dataflow, hellos)
         except PenstockError as error:
-            if len(hellos) >= self._around.order.workers:
+            if len(hellos) >= self._workers:
                 raise
             msg = (  # of another class: an executor that comes back makes it possible again
                 f"topology {self._name!r} cannot go on with {len(hellos)} workers, where it was given "
-                f"{self._around.order.workers}: {error}"
+                f"{self._workers}: {error}"
             )
             raise JobFailed(msg) from error
 
@@ -475,7 +428,3 @@ class Attempts:
             attempt.publish(bound.deployment)
         self.begun.set()
         return True
-
-    @property
-    def _name(self) -> str:
-        return self._around.order.dataflow.name

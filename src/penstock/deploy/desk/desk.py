@@ -23,6 +23,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.run.transport.socket import listen
 
 if TYPE_CHECKING:
+    from penstock.deploy.attempt.crossing import Crossing
     from penstock.deploy.driver.job import Job
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ def _moved(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
     """Tasks or operators on another worker."""
     tasks = [str(name) for name in _listed(call["tasks"])]
     crossing = job.move(tasks, _whole(call["worker"]))
-    return {"note": crossing.note, "moved": list(crossing.moved), "seconds": crossing.seconds, "epoch": crossing.epoch}
+    return _told(crossing)
 
 
 def _replanned(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
@@ -149,9 +150,36 @@ def _replanned(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _scaled(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
-    """Another number of replicas of a region."""
-    job.scale(str(call["region"]), _whole(call["replicas"]))
-    return {"region": str(call["region"]), "replicas": _whole(call["replicas"])}
+    """Another number of tasks of an operator, or of replicas of a region."""
+    name, count = str(call["name"]), _whole(call["count"])
+    crossing = job.scale(name, count)
+    return {"name": name, "count": count, "is_region": crossing is None, **_told(crossing)}
+
+
+def _resized(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
+    """Another number of workers, in all."""
+    wanted, held = _whole(call["workers"]), len(job.workers)
+    if wanted == held:
+        msg = f"job {job.name!r} has {held} workers already"
+        raise InvalidInput(msg)
+    if wanted > held:
+        crossing = job.add_workers(wanted - held, take_last_slot=bool(call.get("take_last_slot")))
+    else:
+        crossing = job.remove_workers(held - wanted)
+    return {"workers": wanted, **_told(crossing)}
+
+
+def _drained(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
+    """No workers on a node any more."""
+    crossing = job.drain(str(call["node"]))
+    return {"node": str(call["node"]), "workers": crossing.workers[1], **_told(crossing)}
+
+
+def _told(crossing: Crossing | None) -> dict[str, object]:
+    """What came of going over to another plan."""
+    if crossing is None:
+        return {}
+    return {"note": crossing.note, "moved": list(crossing.moved), "seconds": crossing.seconds, "epoch": crossing.epoch}
 
 
 def _stopped(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
@@ -195,5 +223,7 @@ CALLS: Mapping[str, Callable[[Job, Mapping[str, Any]], dict[str, object]]] = {
     "move": _moved,
     "replan": _replanned,
     "scale": _scaled,
+    "workers": _resized,
+    "drain": _drained,
     "stop": _stopped,
 }

@@ -190,11 +190,18 @@ def worker_places(
 
 
 def scheduled(
-    dataflow: Dataflow, slots: Slots, placing: Placing, constraints: tuple[Constraint, ...] = ()
+    dataflow: Dataflow,
+    slots: Slots,
+    placing: Placing,
+    constraints: tuple[Constraint, ...] = (),
+    kept: tuple[Constraint, ...] = (),
 ) -> Certified:
-    """The scheduler's plan for the workers that are there, under its constraints and what the deployment demands."""
+    """The scheduler's plan for the workers that are there, under its constraints and what the deployment demands.
+
+    `kept` is demanded beside that, and no part of what the plan records.
+    """
     stated = _graph(dataflow, constraints, placing.profile)
-    demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)))
+    demands = (*pins(dataflow, slots), *replicas_apart(dataflow, len(slots.node_of)), *kept)
     search = _Search(among(stated, slots), slots, placing, demands)
     found = search.declared() if placing.profile is None else search.measured()
     if found is None:

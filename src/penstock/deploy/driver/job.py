@@ -49,15 +49,16 @@ from penstock.deploy.metrics.page import served
 from penstock.deploy.metrics.recent import Window
 from penstock.deploy.metrics.sums import require_measured
 from penstock.deploy.results.dataframes import Results
+from penstock.deploy.scaling.leaving import Leaving, leaving
+from penstock.deploy.scaling.scalable import Scalable
 from penstock.deploy.session import live_jobs
 from penstock.errors import InternalError, InvalidInput, JobCancelled, JobFailed, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.model.task_id import operator_of
 from penstock.optimise.place import find_scheduler
-from penstock.run.dataflow import Dataflow, sized
+from penstock.run.dataflow import Dataflow, as_placed, sized
 from penstock.run.engine.worker import Deployment
-from penstock.run.region.scale import region_to_scale
 from penstock.run.transport.host import boot_id
 from penstock.run.transport.links import WorkerPlace
 
@@ -70,7 +71,7 @@ log = logging.getLogger(__name__)
 STOP_QUIET_SECONDS = 5.0  # how long a drain may take before the log tells what it waits for
 
 
-class Job(Measured):
+class Job(Measured, Scalable):
     """A running topology. Use it as a context manager, or end it with `wait`, `stop` or `cancel`."""
 
     def __init__(self, spark: SparkSession, order: JobOrder) -> None:
@@ -90,7 +91,7 @@ class Job(Measured):
         self._work_ms = work_ms()  # here, before Spark is busy; workers do the same
         self._log = MetricLog(self.id, order.metrics, self.name)
         self._exporter: Exporter | None = None
-        self._beside: list[Desk | Adapter] = []  # what lives and ends with it
+        self._beside: list[Desk | Adapter | Leaving] = []  # what lives and ends with it
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)  # whether to move, of a job that adapts
         self._epochs: DriverEpochs | None = order.epochs
         self._results = Results(spark, order.dataflow, {} if order.epochs is None else order.epochs.collected)
@@ -196,18 +197,6 @@ class Job(Measured):
         self.wait()
         return self.result
 
-    def scale(self, name: str, replicas: int) -> None:
-        """Set how many replicas of a parallel region take part from its next sample on.
-
-        `name` is the region's or that of an operator in it. Replicas are 1 to what `parallel(n, at_most=m)` was given;
-        the last to join is the first to leave. While the job recovers, this waits for the next attempt.
-        """
-        region = region_to_scale(self._order.dataflow, name, replicas)
-        if self._ended.is_set() or self._status == "stopping":
-            msg = f"job {self.name!r} is {self._status}; region {region!r} can be scaled only while the job runs"
-            raise InvalidInput(msg)
-        self._attempts.scale(region, replicas)
-
     def cancel(self) -> None:
         """End now. Workers are asked first; Spark kills those that do not obey. Leaves no process, socket or file."""
         if not self._ended.is_set():
@@ -240,11 +229,11 @@ class Job(Measured):
     def profile(self, window: Window | None = None, *, busy: bool = False) -> Profile:
         """What the job has measured: load of every task, traffic of every pair; for `replan` and `ps.place`.
 
-        Of all the time since the start, or of a window such as "60 s": the intervals that ended within it. `busy` gives
-        figures over the intervals in which a task or pair moved rows, for sources that come in bursts. InvalidInput in
-        the first interval, before there are any.
+        Of all the time since the start, or since operators have as many tasks as they have, or of a window such as
+        "60 s" of that: the intervals that ended within it. `busy` gives figures over the intervals in which a task or
+        pair moved rows, for sources that come in bursts. InvalidInput in the first interval, before there are any.
         """
-        measured = (self._log.sums() if window is None else self._log.recent(window)).profile(busy=busy)
+        measured = (self._log.measured() if window is None else self._log.recent(window)).profile(busy=busy)
         require_measured(measured, self.worker_of, self.name, self._order.settings.interval_s)
         return measured
 
@@ -296,12 +285,15 @@ class Job(Measured):
 
     @property
     def dataflow(self) -> Dataflow:
-        """What runs, with as many readers of DataFrames as there are workers."""
-        return sized(self._order.dataflow, len(self.workers))
+        """What runs, with as many tasks as each operator has by now."""
+        return as_placed(sized(self._order.dataflow, len(self.workers)), self.worker_of)
 
     def slots_of_workers(self) -> Slots:
         """The workers as plans see them."""
-        return Slots.of(self.workers, self._order.placing.node, self._compared_ms(self.workers), self._others())
+        return self._slots_of(self.workers)
+
+    def _slots_of(self, hellos: Sequence[Hello]) -> Slots:
+        return Slots.of(hellos, self._order.placing.node, self._compared_ms(hellos), self._others())
 
     def _compared_ms(self, hellos: Sequence[Hello]) -> float | None:
         return compared_ms(hellos, self._work_ms, boot_id())
@@ -345,7 +337,7 @@ class Job(Measured):
 
     def uses(self) -> tuple[Use, ...]:
         """What each worker takes of its node, as measured so far, for the plans of other jobs of the session."""
-        return uses(self.workers, self.worker_of, self._log.sums().profile(), self._loads)
+        return uses(self.workers, self.worker_of, self._log.measured().profile(), self._loads)
 
     def _others(self) -> list[Use]:
         return [use for job in live_jobs.besides(self) for use in job.uses()]
@@ -405,6 +397,9 @@ class Job(Measured):
 
     def _at_work(self, hellos: tuple[Hello, ...], bound: Bound) -> None:
         """The workers of an attempt have met and are about to begin."""
+        if {*bound.deployment.worker_of} != {*self.worker_of} != set():
+            self._log.begin_anew()
+        self._log.let_go(len(hellos))
         self._loads = bound.loads
         self._deployment, self.plan, self._bound_notes = bound.deployment, bound.certified.plan, bound.notes
         self.workers = hellos
@@ -446,6 +441,7 @@ class Job(Measured):
         try:
             known = self._log, self._attempts.crossings, self._epochs
             self._beside += [*opened(self), *adapting(self, self._order.adapt, self._go_over, *known)]
+            self._beside += leaving(self, self._spark, goes_on=self._epochs is not None)
             gave_up = self._attempts.supervise()
             self._error = self._error or gave_up
         finally:

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.contract import Report
+from penstock.deploy.attempt.going import Going
 from penstock.deploy.attempt.silence import Beat, beat_seconds
 from penstock.deploy.attempt.twice import came_back, one_too_many
 from penstock.deploy.line.door import Door
@@ -89,7 +90,8 @@ class Roll:
     _cancelled: bool = False
     _floors: Floors | None = None
     _closed: bool = False
-    _next: tuple[str, bytes] | None = None  # where the next attempt's workers are awaited, and their ticket
+    _next: Going | None = None  # where the next attempt's workers are awaited
+    workers: int | None = None  # that are awaited; None: as many as the first of them was told
     changed: threading.Condition = field(default_factory=threading.Condition)
     moves: Callable[[int, Mapping[str, Any]], None] = lambda worker, said: None  # told how far workers are with a move
 
@@ -227,7 +229,7 @@ class Roll:
         return heard >= self.hellos.keys() or (bool(self.faults) and heard >= lost)
 
     def _complete(self) -> bool:
-        return bool(self.hellos) and len(self.hellos) == next(iter(self.hellos.values())).workers
+        return bool(self.hellos) and len(self.hellos) == (self.workers or next(iter(self.hellos.values())).workers)
 
     def publish(self, orders: Mapping[str, object], floors: Floors | None = None) -> None:
         """Let the workers begin; `floors` is for those whose sources keep pace with each other."""
@@ -248,13 +250,13 @@ class Roll:
             self._cancelled = True
             self.changed.notify_all()
 
-    def over_to(self, location: str, ticket: bytes) -> None:
-        """Tell every worker to end at once and to come to the next attempt."""
+    def over_to(self, going: Going) -> None:
+        """Tell every worker to stand still, and then where to go."""
         with self.changed:
-            self._next = location, ticket
+            self._next = going
             self.command(OVER)
 
-    def stands_still(self, worker: int, timeout: float) -> tuple[str, bytes] | None:
+    def stands_still(self, worker: int, timeout: float) -> Going | None:
         """A worker is ready to go over; where to, once all are, or None where nothing comes of it in time."""
         with self.changed:
             self.done(worker, OVER)
@@ -432,11 +434,8 @@ class ControlServer:
 
     def _sent_over(self, hello: Hello) -> dict[str, object]:
         """Where a worker that stands still is to go; empty where it is to end."""
-        if (place := self.roll.stands_still(hello.worker, OVER_SECONDS)) is None:
-            return {}
-        location, ticket = place
-        pad = derive(self._worker_key(hello), "next ticket")
-        return {"next": location, "ticket": veiled(ticket, pad).hex()}
+        going = self.roll.stands_still(hello.worker, OVER_SECONDS)
+        return {} if going is None else going.answer(hello.worker, self._worker_key(hello))
 
     def _orders(self, hello: Hello) -> dict[str, object]:
         orders = self.roll.orders(hello, POLL_SECONDS)

@@ -12,6 +12,7 @@ The number of partitions is asked of the RDD that runs, so a frame's own stages 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,19 +87,23 @@ class Action:
         *,
         on_change: Callable[[], None],
         number: int = 1,
+        joins: bool = False,
     ) -> None:
         """`frame` has at most as many partitions as the call has workers; `on_change`: it was launched, or it ended.
 
-        `number` is that of the attempt at the job: each has a job group of its own.
+        `number` is that of the attempt at the job: each has a job group of its own, and each action that `joins` one.
         """
         self._spark, self._call, self._ticket, self._on_change = spark, call, ticket, on_change
         with _packed(call.dataflow.name):
             self._mapped = None if frame is None else map_in_arrow(frame, call.on_batches, STATUS_SCHEMA)
         self.waits_for_stages = self._mapped is not None and runs_stages_first(self._mapped)
+        self.workers = call.workers - call.first
         self.group = f"penstock-{call.job}" + (f"-{number}" if number > 1 else "")
+        if joins:  # others may have tried to join the same attempt
+            self.group += f"-joins-{secrets.token_hex(4)}"
         self.error: Exception | None = None
         self.reason: str | None = None  # of the error, in words
-        self.cancelled = False
+        self.cancelled = self.is_submitted = False
         self._launched, self._ended = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -107,11 +112,17 @@ class Action:
 
         thread = InheritableThread(target=self._run, name=self.group, session=self._spark)
         thread.daemon = True
+        self.is_submitted = True
         thread.start()
 
     def tell(self, on_change: Callable[[], None]) -> None:
         """Whom to tell from now on: the workers of an attempt have gone over to the next."""
         self._on_change = on_change
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Its job group."""
+        return (self.group,)
 
     @property
     def reads(self) -> bool:
@@ -170,7 +181,7 @@ class Action:
 
     def _tasks(self) -> Any:  # noqa: ANN401 # an RDD of the JVM
         """As many tasks as there are workers: readers of the frame's partitions first, the others after them."""
-        context, workers = self._spark.sparkContext, self._call.workers
+        context, workers = self._spark.sparkContext, self.workers
         readers = None if self._mapped is None else self._mapped._jdf.javaToPython()  # runs the frame's own stages
         others = workers - (0 if readers is None else readers.getNumPartitions())
         if others == 0:

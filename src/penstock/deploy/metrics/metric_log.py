@@ -42,6 +42,7 @@ class MetricLog:
         self._heard_at: dict[int, float] = {}  # worker -> when it last said anything, on the monotonic clock
         self._sums = Sums()
         self._recent = Recent()
+        self._anew: Sums | None = None  # since tasks are as many as they are, where they were others in number
         if self._folder is not None:
             make_folders(self._folder)
 
@@ -53,6 +54,8 @@ class MetricLog:
             self._heard_at[worker] = time.monotonic()
             self._sums.add(name, batch)
             self._recent.add(name, batch)
+            if self._anew is not None:
+                self._anew.add(name, batch)
             if self._stopped is not None:
                 self._unwritten += batch.num_rows
             if self._folder is None:
@@ -80,10 +83,26 @@ class MetricLog:
         with self._lock:
             return copy.deepcopy(self._sums)
 
+    def begin_anew(self) -> None:
+        """Tasks are others in number from now on, and share their work in another way."""
+        with self._lock:
+            self._anew = Sums()
+            self._recent.forget()
+
+    def let_go(self, workers: int) -> None:
+        """Workers from this number on are gone: their latest rows say nothing of the job any more."""
+        with self._lock:
+            self._latest = {key: batch for key, batch in self._latest.items() if key[1] < workers}
+
+    def measured(self) -> Sums:
+        """Everything added up since tasks are as many as they are; a copy."""
+        with self._lock:
+            return copy.deepcopy(self._sums if self._anew is None else self._anew)
+
     def recent(self, window: Window) -> Sums:
         """The same of the intervals that ended within the last so many seconds."""
         with self._lock:
-            return self._recent.sums(window, self._sums)
+            return self._recent.sums(window, self._sums if self._anew is None else self._anew)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """CPU, tuples and bytes of each task since the start."""

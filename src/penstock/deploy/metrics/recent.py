@@ -115,6 +115,11 @@ class Recent:
             if time_us > from_us and name in names:
                 yield name, batch
 
+    def forget(self) -> None:
+        """Tasks are others in number from now on: what was measured before says nothing of them."""
+        self._kept.clear()
+        self._rows = 0
+
     def sums(self, window: Window, since_start: Sums) -> Sums:
         """Of the intervals that ended within the window before the newest; InvalidInput where some are gone.
 

@@ -76,6 +76,7 @@ class Place(NamedTuple):
 
     location: str
     ticket: bytes
+    worker: int | None = None  # what this one is called there, where that was told
 
 
 class DriverLine:
@@ -243,14 +244,16 @@ class DriverLine:
         return found
 
     def over(self) -> None:
-        """Wait until all workers stand still to go over; `next` is where to then, with what lets this one in there."""
+        """Wait until all workers stand still; `next` is where to go then, with what lets this one in, or None: home."""
         self.flush()
         answer = self._call("talk", "over", {})
+        if answer.get("home"):  # the job goes on without this one
+            return
         if "next" not in answer:
             msg = f"worker {self._worker} was to go over to another attempt, and there is none"
             raise Cancelled(msg)
         pad = derive(self._key, "next ticket")
-        self.next = Place(str(answer["next"]), veiled(bytes.fromhex(answer["ticket"]), pad))
+        self.next = Place(str(answer["next"]), veiled(bytes.fromhex(answer["ticket"]), pad), int(answer["worker"]))
 
     def metrics(self, tables: Mapping[str, pa.RecordBatch]) -> None:
         """Hand over rows of the metric log, or set them aside while the line is congested; never waits."""

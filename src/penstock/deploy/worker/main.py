@@ -41,7 +41,7 @@ from penstock.deploy.worker.tagged import Splitter
 from penstock.errors import InternalError
 from penstock.run.build import own_build
 from penstock.run.contract import SETTING_ATTEMPT, SETTING_STAGING, SETTING_STORE, Interrupted
-from penstock.run.dataflow import sized
+from penstock.run.dataflow import as_placed, sized
 from penstock.run.engine.faults import StateRefused
 from penstock.run.engine.worker import Cancelled, Deployment, TaskFault, WentOver, Worker
 from penstock.run.operators.sinks.plain import SETTING_DELIVER, SETTING_JOB
@@ -75,7 +75,7 @@ class WorkerCall:
 
     job: str
     dataflow: Carried
-    workers: int  # in all; a worker's number is that of its Spark task
+    workers: int  # in all; a worker's number is that of its Spark task, behind those that were there before
     location: str
     loopback: bool  # executors live in the driver's process
     frames: tuple[str, ...] = ()  # the operators that read DataFrames; where there are several, rows are tagged
@@ -83,6 +83,7 @@ class WorkerCall:
     probes: tuple[Probe, ...] = ()  # files that the worker must see
     spooled: Mapping[str, tuple[SummedFile, ...]] = field(default_factory=dict)  # by source: rows of DataFrames
     network: Network = field(default_factory=Network)
+    first: int = 0  # the number of the first worker that this call is for
 
     def on_partition(self, _: Iterable[object]) -> Iterator[tuple[int, str]]:
         """For `rdd.mapPartitions`: a worker whose sources read for themselves, or that has no part of a DataFrame."""
@@ -101,7 +102,7 @@ class WorkerCall:
 def run_worker(call: WorkerCall, pulled: PulledInput | None) -> tuple[int, str]:
     """Run one worker of a job to its end; its number and how it ended."""
     context = _first_attempt()
-    me = context.partitionId()
+    me = call.first + context.partitionId()
     if not _inside.acquire(blocking=False):
         msg = f"process {os.getpid()} still runs another job"
         raise InternalError(msg)
@@ -136,7 +137,7 @@ def _serve(call: WorkerCall, me: int, place: Place, attempt: int, pulled: Pulled
         status, found = _serve_attempt(call, me, then, attempt, power_ms, pulled)
         if found is None:
             return status
-        then = found
+        then, me = found, me if found.worker is None else found.worker
 
 
 def _serve_attempt(
@@ -194,7 +195,7 @@ def _work(
             line.still_s = keeper.still_s
             settings |= {SETTING_STAGING: Store(checkpoint.root).staging(), SETTING_ATTEMPT: checkpoint.attempt}
             settings |= {SETTING_STORE: checkpoint.token, SETTING_SPOOLED: call.spooled}
-        dataflow = sized(call.dataflow.fresh(), len(deployment.workers))
+        dataflow = as_placed(sized(call.dataflow.fresh(), len(deployment.workers)), deployment.worker_of)
         worker = Worker(
             dataflow, deployment, me, line, settings, epochs=keeper, credentials=credentials, at_work=line.at_work
         )

@@ -6,11 +6,16 @@ from penstock.errors import InvalidInput
 from penstock.run.dataflow import Dataflow
 
 
+def region_of(dataflow: Dataflow, name: str) -> str | None:
+    """The region of that name, or of which the operator of that name is a part."""
+    parts = {operator.name: operator.region.region for operator in dataflow.operators if operator.region is not None}
+    return name if name in dataflow.regions() else parts.get(name)
+
+
 def region_to_scale(dataflow: Dataflow, name: str, replicas: int) -> str:
     """The region of that name, or of which the operator of that name is a part; InvalidInput where it cannot be."""
     most = dataflow.regions()
-    parts = {operator.name: operator.region.region for operator in dataflow.operators if operator.region is not None}
-    region = name if name in most else parts.get(name)
+    region = region_of(dataflow, name)
     if region is None:
         if any(operator.name == name for operator in dataflow.operators):
             msg = f"operator {name!r} is in no parallel region, so it cannot be scaled; regions: {_listed(most)}"
