@@ -73,9 +73,9 @@ def test_a_job_is_shown_moved_replanned_and_stopped_from_another_process(job: Jo
     assert job.worker_of["count/0"] == job.worker_of["count/1"] == target
     await_epoch(job, job.epoch + 2)
     assert "would move" in penstock("replan", "counts", "--scheduler", "ffd")
-    assert job.attempt == 2
+    assert job.moves == 1
     assert "went over to another plan" in penstock("replan", "counts", "--scheduler", "even", "--apply")
-    assert job.attempt == 3
+    assert job.moves > 1
     assert "worker is 7; the job has workers 0 to 1" in penstock("move", "counts", "count", "--to", "7", code=2)
     assert "worker is 'count'; name tasks and then the number" in penstock("move", "counts", "count", code=2)
     assert "ends when all has flowed out" in penstock("stop")

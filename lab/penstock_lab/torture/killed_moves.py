@@ -18,9 +18,12 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from penstock.deploy.attempt import series
+from penstock.checkpoint.store import Store
+from penstock.deploy.attempt import one_by_one
 from penstock.deploy.attempt.attempt import Attempt
+from penstock.deploy.attempt.epoch_thread import AttemptEpochs
 from penstock.deploy.attempt.epochs import DriverEpochs
+from penstock.deploy.attempt.moving import LiveMove
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, JobFailed
 from penstock_lab.torture.moves import a_move
@@ -40,9 +43,17 @@ class Phase:
     is_before: bool  # whether the death comes before the call, or behind it
     behind: tuple[type, str] | None = None  # the call has to come behind this one
     wait_s: float = 0.0  # at most, from the call to the death
+    is_live: bool = False  # of a move beside which the other tasks go on; else all workers stand still
 
 
 PHASES: Mapping[str, Phase] = {
+    "preparing": Phase("tasks and connections are made", LiveMove, "held", is_before=False, is_live=True),
+    "switching": Phase("its epoch begins", AttemptEpochs, "begin_one", is_before=False, wait_s=0.01, is_live=True),
+    "landing": Phase("a part of its epoch is kept", LiveMove, "kept", is_before=False, wait_s=0.01, is_live=True),
+    "committing": Phase(
+        "its epoch is about to count", Store, "commit", True, behind=(AttemptEpochs, "begin_one"), is_live=True
+    ),
+    "landed": Phase("its tasks are at work there", LiveMove, "committed", is_before=False, is_live=True),
     "asked": Phase("asked for", DriverEpochs, "commit", is_before=True),
     "epoch": Phase(
         "its epoch under way", Roll, "begin_epoch", is_before=False, behind=(DriverEpochs, "commit"), wait_s=0.01
@@ -55,9 +66,14 @@ PHASES: Mapping[str, Phase] = {
 }
 
 
+def as_meant(phase: Phase) -> contextlib.AbstractContextManager[object]:
+    """A move of the phase's kind."""
+    return contextlib.nullcontext() if phase.is_live else all_together()
+
+
 def all_together() -> contextlib.AbstractContextManager[object]:
     """Have all workers stand still for a move, also where tasks could move while the others go on."""
-    return mock.patch.object(series, "why_not_live", create=True, return_value="a trial has it so")
+    return mock.patch.object(one_by_one, "why_not_live", return_value="a trial has it so")
 
 
 @contextlib.contextmanager
@@ -119,7 +135,7 @@ def worker(name: str, trial: Trial) -> None:
             os.kill(pid, signal.SIGKILL)
 
     due = source
-    with all_together(), striking(phase, strike) as has_struck:
+    with as_meant(phase), striking(phase, strike) as has_struck:
         try:
             trial.note(f"{task} from worker {source} to worker {target}: {job.move(task, target).note}")
             due = target
@@ -150,7 +166,7 @@ def dies(trial: Trial, name: str) -> None:
     trial.at_work()
     task, target = chosen(trial)
     with (
-        all_together(),
+        as_meant(PHASES[name]),
         striking(PHASES[name], lambda: os.kill(os.getpid(), signal.SIGKILL)),
         contextlib.suppress(JobFailed, InvalidInput),
     ):

@@ -264,8 +264,8 @@ class Job(Measured, Scalable):
     def move(self, tasks: str | Sequence[str], worker: int) -> Crossing:
         """Move a task, all tasks of an operator, or several of these, to a worker, while the job runs.
 
-        The job commits an epoch, its workers stand still for some 0.1 s, longer with large state, and the same ones go
-        on from there: nothing is lost or comes twice at sinks that commit. InvalidInput without checkpoints.
+        The others go on meanwhile. Where that cannot be (`Crossing.stood`), all workers stand still for some 0.1 s,
+        longer with large state. Nothing is lost or comes twice at sinks that commit. InvalidInput without checkpoints.
         """
         return self._go_over(moved_plan(self._plan_now(), tasks, worker, self.slots_of_workers()), None)
 
