@@ -17,7 +17,7 @@ from recovery_kit import ROWS, answer, await_epoch, await_recoveries, counts, ki
 
 import penstock as ps
 from penstock.deploy import Job
-from penstock.deploy.attempt import series
+from penstock.deploy.attempt import one_by_one
 from penstock.deploy.attempt.attempt import Attempt
 from penstock.deploy.attempt.epochs import DriverEpochs
 from penstock.deploy.driver import rendezvous
@@ -28,7 +28,7 @@ from penstock.flow import io
 @pytest.fixture(autouse=True)
 def all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where tasks cannot move while the others go on; tests/spark/test_live_moves.py has where they can."""
-    monkeypatch.setattr(series, "why_not_live", lambda *_: "the test has it so")
+    monkeypatch.setattr(one_by_one, "why_not_live", lambda *_: "the test has it so")
 
 
 @pytest.fixture(autouse=True)
