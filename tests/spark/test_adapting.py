@@ -11,7 +11,7 @@ import pytest
 from adapting_kit import shifting, slowed, working
 from footprint import Footprint
 from pyspark.sql import SparkSession
-from recovery_kit import PATIENCE_S, answer, await_epoch, counts, numbers, rows_of
+from recovery_kit import PATIENCE_S, answer, counts, numbers, rows_of
 
 import penstock as ps
 from penstock.adapt.contract import Decision
@@ -116,32 +116,6 @@ def test_a_slowed_worker_is_named_and_relieved(spark: SparkSession, footprint: F
     assert decision is not None
     assert {move.task for move in decision.moves if move.origin == slot} <= before
     job.stop()  # within how many looks is simulated: tests/unit/test_adapt_simulated.py
-    footprint.assert_gone()
-
-
-def test_a_worker_that_is_given_more_than_it_can_do_is_split(
-    spark: SparkSession, footprint: Footprint, tmp_path: Path
-) -> None:
-    job = working(rows_per_s=100_000, us=9, tasks=6).start(
-        spark,
-        workers=3,
-        node="executor",
-        checkpoint=tmp_path / "kept",
-        checkpoint_interval_s=0.5,
-        interval_s=0.25,
-        adapt=replace(EAGER, interval_s=2.0, rest_s=0.5, scheduler="best", theta=0.3),
-    )
-    await_epoch(job, 1)
-    since, crowded = len(job.decisions), job.worker_of["work/0"]
-    job.move("work", crowded)
-    slot = job.slots_of_workers().slot(crowded)
-
-    def split() -> list[Decision]:
-        return [d for d in looked(job, since) if d.taken and any(move.origin == slot for move in d.moves)]
-
-    assert wait_until(lambda: bool(split()), 2 * PATIENCE_S), [d.words for d in looked(job, since)]
-    assert "of what it can do, above 0.8" in split()[0].words
-    job.stop()
     footprint.assert_gone()
 
 
