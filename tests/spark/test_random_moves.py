@@ -19,8 +19,10 @@ from recovery_kit import PATIENCE_S, await_epoch, await_recoveries, kill
 from penstock.deploy import Job
 from penstock.deploy.driver.rendezvous import wait_until
 from penstock.errors import InvalidInput
+from penstock.model.task_id import operator_of
 
 JOBS = int(os.environ.get("PENSTOCK_MOVED_JOBS", "12"))
+WORKERS_MAX = 4
 here = pytest.mark.parametrize("spark", ["local[8]"], indirect=True)
 folders = count()
 
@@ -33,15 +35,17 @@ def one_moves(job: Job, change: Change) -> None:
 
 def an_operator_moves(job: Job, change: Change) -> None:
     """All tasks of an operator go to one worker, which has some of them already or none."""
-    names = sorted({task.rpartition("/")[0] for task in job.worker_of})
+    names = sorted({operator_of(task) for task in job.worker_of})
     name = names[change.which % len(names)]
-    move(job, [task for task in job.worker_of if task.rpartition("/")[0] == name], change.where)
+    move(job, [task for task in job.worker_of if operator_of(task) == name], change.where)
 
 
 def move(job: Job, tasks: list[str], where: int) -> None:
     """Tasks go to a worker where not all of them are already; the job says that they are there."""
     there = {job.worker_of[task] for task in tasks}
     targets = [worker for worker in range(len(job.workers)) if there != {worker}]
+    if not targets:  # one worker has all
+        return
     target = targets[where % len(targets)]
     crossing = job.move(tasks, target)
     assert {job.worker_of[task] for task in tasks} == {target}
@@ -70,10 +74,39 @@ def one_dies(job: Job, change: Change) -> None:
     await_recoveries(job, before + 1)
 
 
+def other_tasks(job: Job, change: Change) -> None:
+    """An operator gets another number of tasks, where it can have that."""
+    names = sorted({operator_of(task) for task in job.worker_of} - {"numbers"})
+    name, tasks = names[change.which % len(names)], 1 + change.where % 4
+    before = dict(job.worker_of)
+    try:
+        job.scale(name, tasks)
+    except InvalidInput as error:
+        assert f"cannot have {tasks} tasks" in str(error)  # noqa: PT017 # its rows or its state allow no other
+        assert dict(job.worker_of) == before
+        event("other tasks are refused")
+    else:
+        assert Counter(map(operator_of, job.worker_of))[name] == tasks
+        note(f"{name} with {tasks} tasks")
+
+
+def other_workers(job: Job, change: Change) -> None:
+    """A worker joins, or one leaves."""
+    workers = len(job.workers)
+    if workers == 1 or (workers < WORKERS_MAX and change.which % 2):
+        job.add_workers()
+    else:
+        job.remove_workers()
+    assert abs(len(job.workers) - workers) == 1
+    note(f"{len(job.workers)} workers instead of {workers}")
+
+
 KINDS: Mapping[str, Callable[[Job, Change], None]] = {
     "one moves": one_moves,
     "an operator moves": an_operator_moves,
     "planned anew": planned_anew,
+    "other tasks": other_tasks,
+    "other workers": other_workers,
     "one dies": one_dies,
 }
 
