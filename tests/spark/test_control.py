@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import select
@@ -289,7 +290,8 @@ def test_a_worker_cancels_itself_when_its_driver_is_gone(server: ControlServer, 
     line.start()
     server.end()
     assert select.select([line.fileno()], [], [], 10)[0]
-    assert "cancel" in line.commands()
+    with contextlib.suppress(DriverGone):  # where the thread that sends rows has noticed first
+        assert "cancel" in line.commands()
     with pytest.raises((DriverGone, Cancelled)):
         line.deliver("out", BATCH)
 

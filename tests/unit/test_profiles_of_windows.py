@@ -187,6 +187,15 @@ def test_ten_minutes_of_small_intervals_take_little_room() -> None:
     assert len(kept._kept) < 2 * recent.PACKED_BATCHES
 
 
+def test_what_was_measured_with_other_numbers_of_tasks_is_forgotten_also_where_it_is_packed() -> None:
+    kept = recent.Recent()
+    for second in range(2 * recent.PACKED_BATCHES + 3):
+        kept.add("tasks", task(second, 0.1))
+    assert kept._packed
+    kept.forget()
+    assert [*kept._since(0)] == []
+
+
 @pytest.mark.parametrize(
     ("window", "told"),
     [

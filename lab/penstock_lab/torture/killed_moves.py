@@ -18,17 +18,16 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from penstock.checkpoint.store import Store
-from penstock.deploy.attempt import one_by_one
+from penstock.deploy.attempt import moving, one_by_one
 from penstock.deploy.attempt.attempt import Attempt
-from penstock.deploy.attempt.epoch_thread import AttemptEpochs
 from penstock.deploy.attempt.epochs import DriverEpochs
-from penstock.deploy.attempt.moving import LiveMove
+from penstock.deploy.attempt.live import LiveMover
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.errors import InvalidInput, JobFailed
 from penstock_lab.torture.moves import a_move
 from penstock_lab.torture.trial import Broken, Trial, Unmet
 
+LIVE_SECONDS = 0.01
 RESTORING_SECONDS = 0.03  # at most, from the orders to a death
 VICTIMS = ("the worker that it leaves", "the worker to which it goes", "another worker")
 
@@ -43,17 +42,14 @@ class Phase:
     is_before: bool  # whether the death comes before the call, or behind it
     behind: tuple[type, str] | None = None  # the call has to come behind this one
     wait_s: float = 0.0  # at most, from the call to the death
-    is_live: bool = False  # of a move beside which the other tasks go on; else all workers stand still
+    live: moving.Phase | None = None  # of a move while the others go on: how far it is by then; None: all go over
+
+    def has_come(self, called: object) -> bool:
+        """Whether a call is that of this phase, by the object that is called."""
+        return not isinstance(called, LiveMover) or self.live is None or called._move.phase is self.live
 
 
 PHASES: Mapping[str, Phase] = {
-    "preparing": Phase("tasks and connections are made", LiveMove, "held", is_before=False, is_live=True),
-    "switching": Phase("its epoch begins", AttemptEpochs, "begin_one", is_before=False, wait_s=0.01, is_live=True),
-    "landing": Phase("a part of its epoch is kept", LiveMove, "kept", is_before=False, wait_s=0.01, is_live=True),
-    "committing": Phase(
-        "its epoch is about to count", Store, "commit", True, behind=(AttemptEpochs, "begin_one"), is_live=True
-    ),
-    "landed": Phase("its tasks are at work there", LiveMove, "committed", is_before=False, is_live=True),
     "asked": Phase("asked for", DriverEpochs, "commit", is_before=True),
     "epoch": Phase(
         "its epoch under way", Roll, "begin_epoch", is_before=False, behind=(DriverEpochs, "commit"), wait_s=0.01
@@ -63,16 +59,22 @@ PHASES: Mapping[str, Phase] = {
     "over": Phase("all go over to the next attempt", Attempt, "meet", is_before=True),
     "restoring": Phase("workers connect and restore", Attempt, "publish", is_before=False, wait_s=RESTORING_SECONDS),
     "at-work": Phase("all at work under the new plan", Attempt, "await_work", is_before=False),
+    **{
+        f"live-{each.name.lower()}": Phase(
+            f"while the others go on, {each.value}", LiveMover, "_turn", is_before=True, wait_s=LIVE_SECONDS, live=each
+        )
+        for each in (moving.Phase.WAITING, moving.Phase.PREPARING, moving.Phase.SWITCHING, moving.Phase.LANDING)
+    },
+    "live-over": Phase(
+        "while the others go on, just over", LiveMover, "outcome", is_before=False, live=moving.Phase.OVER
+    ),
 }
 
 
-def as_meant(phase: Phase) -> contextlib.AbstractContextManager[object]:
-    """A move of the phase's kind."""
-    return contextlib.nullcontext() if phase.is_live else all_together()
-
-
-def all_together() -> contextlib.AbstractContextManager[object]:
-    """Have all workers stand still for a move, also where tasks could move while the others go on."""
+def as_it_has_to_be(phase: Phase) -> contextlib.AbstractContextManager[object]:
+    """Have all workers stand still for a move, also where tasks could move while the others go on; or not."""
+    if phase.live is not None:
+        return contextlib.nullcontext()
     return mock.patch.object(one_by_one, "why_not_live", return_value="a trial has it so")
 
 
@@ -93,12 +95,12 @@ def striking(phase: Phase, strike: Callable[[], None]) -> Iterator[threading.Eve
     real: Callable[..., Any] = getattr(phase.where, phase.name)
 
     def struck(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # of any method
-        if phase.is_before:
+        if phase.is_before and phase.has_come(args[0]):
             strike_once()
         try:
             return real(*args, **kwargs)
         finally:
-            if not phase.is_before:
+            if not phase.is_before and phase.has_come(args[0]):
                 strike_once()
 
     with contextlib.ExitStack() as stack:
@@ -135,7 +137,7 @@ def worker(name: str, trial: Trial) -> None:
             os.kill(pid, signal.SIGKILL)
 
     due = source
-    with as_meant(phase), striking(phase, strike) as has_struck:
+    with as_it_has_to_be(phase), striking(phase, strike) as has_struck:
         try:
             trial.note(f"{task} from worker {source} to worker {target}: {job.move(task, target).note}")
             due = target
@@ -166,7 +168,7 @@ def dies(trial: Trial, name: str) -> None:
     trial.at_work()
     task, target = chosen(trial)
     with (
-        as_meant(PHASES[name]),
+        as_it_has_to_be(PHASES[name]),
         striking(PHASES[name], lambda: os.kill(os.getpid(), signal.SIGKILL)),
         contextlib.suppress(JobFailed, InvalidInput),
     ):

@@ -148,7 +148,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "to_rate_s": ("full rate", "s"),
     "to_answer_s": ("error or next epochs", "s"),
     "to_end_s": ("ended or recovered", "s"),
-    "stood_s": ("stood for a move", "s"),
+    "stood_s": ("a move took", "s"),
     "moves_a_minute": ("moves a minute", ""),
     "workers_gone_s": ("workers gone", "s"),
     "again_s": ("ended by the second program", "s"),

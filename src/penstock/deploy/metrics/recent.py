@@ -118,6 +118,7 @@ class Recent:
     def forget(self) -> None:
         """Tasks are others in number from now on: what was measured before says nothing of them."""
         self._kept.clear()
+        self._packed.clear()
         self._rows = 0
 
     def sums(self, window: Window, since_start: Sums) -> Sums:
