@@ -340,3 +340,38 @@ def test_a_peer_that_is_there_cannot_be_added() -> None:
         made.open(0, 1)
         with pytest.raises(InternalError, match="worker 0 cannot add worker 1"):
             add(made, 0, 1)
+
+
+@TRANSPORTS
+def test_edges_come_and_go_between_two_that_have_met(kind: str) -> None:
+    """A route of an edge is left without its end, and another one ends: then both part in peace."""
+    with mesh(2, Transport(kind)) as made:
+        made.open(0, 1)
+        former, later = made.edge(0, 1), 3
+        made.links[0].add_edges(made.places[1], [later], [])
+        made.links[1].add_edges(made.places[0], [], [later])
+        assert made.links[0].has_met(1)
+        made.links[0].send_batch(later, BATCH, 7)
+        assert [frame.edge for frame in heard(made.links[1])] == [later]
+        made.links[0].leave_edges([former])
+        made.links[1].leave_edges([former])
+        made.links[0].send_mark(Kind.END, later)
+        assert [frame.edge for frame in heard(made.links[1])] == [later]
+        made.links[0].leave_edges([later])  # it has ended, and counts no more
+        made.links[1].leave_edges([later])
+        made.links[1].send_mark(Kind.END, made.edge(1, 0))
+        assert heard(made.links[0])[0].kind == Kind.END
+        assert not any(links._ends_due.total() or links._ends_owed.total() for links in made.links)
+        made.links[1].close()
+        until_gone(made.links[0], 1)
+
+
+def test_edges_to_a_worker_that_is_not_known_have_it_met() -> None:
+    with mesh(3, members=range(2)) as made:
+        made.open(0, 1)
+        made.links[2] = Links(2, 9, {}, {}, Transport())
+        made.open(2)
+        made.links[0].add_edges(made.places[2], [made.edge(0, 2)], [made.edge(2, 0)])
+        made.links[2].add_edges(made.places[0], [made.edge(2, 0)], [made.edge(0, 2)])
+        met(made, (0, 2), (2, 0))
+        speak(made, 2, 0)
