@@ -247,6 +247,15 @@ def test_a_task_that_does_not_open_where_it_is_to_go_stays(spark: SparkSession, 
     assert (job.attempt, job.recoveries) == (1, 0)
 
 
+def test_a_move_that_is_asked_for_at_once_waits_until_the_workers_have_met(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = counts(numbers(gate)).start(spark, workers=2, scheduler="even", checkpoint=tmp_path / "kept")
+    assert job.move("count/0", 1 - job.worker_of["count/0"]).stood == ""
+    gate.touch()
+    assert rows_of(job) == answer()
+    assert (job.attempt, job.recoveries) == (1, 0)
+
+
 def test_what_cannot_move_alone_goes_over_with_all_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     top = ps.Topology("region")

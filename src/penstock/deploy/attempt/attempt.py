@@ -305,10 +305,12 @@ class Attempt:
     def await_work(self) -> None:
         """Until its workers have their connections and their state, or it fails or ends before that."""
         roll = self.roll
+
+        def is_decided() -> bool:
+            return roll.at_work >= roll.hellos.keys() or roll.ending or roll.has_parted or self.action.ended
+
         with roll.changed:
-            roll.changed.wait_for(
-                lambda: roll.at_work >= roll.hellos.keys() or roll.ending or roll.has_parted or self.action.ended
-            )
+            wait_in_steps(lambda step: roll.changed.wait_for(is_decided, step), None)
 
     # -- its end -------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ class OneByOne(Resizing):
     def _moved_live(self, epochs: DriverEpochs, wish: Wish) -> Crossing | None:
         """Move the tasks while the others go on; None where all have to go over."""
         attempt, at_work = self.now, epochs.at_work
+        if attempt.is_at_work:  # before that workers connect, and would not know what to add a route to
+            attempt.await_work()
         if at_work is None or attempt.deployment is None or not attempt.are_all_at_work or self._stop_asked:
             wish.why_all = "not all workers were at work"
             return None
