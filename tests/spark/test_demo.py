@@ -10,6 +10,7 @@ from footprint import Footprint
 from pyspark.sql import SparkSession
 from rich.console import RenderableType
 
+from penstock.cli.running.demo import course
 from penstock.cli.running.demo.course import Course, run_course
 from penstock.observe.placement_picture import draw_placements
 
@@ -28,11 +29,15 @@ class Kept:
         self.moments += 1
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
 @pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True)
 def test_the_job_moves_and_its_answer_is_spark_sqls(
-    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    spark: SparkSession, footprint: Footprint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_asked: bool
 ) -> None:
+    """By itself, or because a plan is asked for where the machine is too busy for looks to be sure of one."""
     monkeypatch.chdir(tmp_path)
+    if is_asked:
+        monkeypatch.setattr(course, "UNSURE_S", 0.0)
     kept = Kept()
     outcome = run_course(spark, kept, Course(rows_per_second=2_000.0, window_s=2.0, behind_s=0.0, workers=3))
     assert outcome.before.scheduler == "even"

@@ -77,7 +77,8 @@ def test_a_job_is_shown_moved_replanned_and_stopped_from_another_process(job: Jo
     assert "went over to another plan" in penstock("replan", "counts", "--scheduler", "even", "--apply")
     assert job.moves > 1
     assert "worker is 7; the job has workers 0 to 1" in penstock("move", "counts", "count", "--to", "7", code=2)
-    assert "worker is 'count'; name tasks and then the number" in penstock("move", "counts", "count", code=2)
+    assert "no task is named; name the job, tasks and then" in penstock("move", "counts", "count", code=2)
+    assert "worker is 'one'; name the job" in penstock("move", "counts", "count", "one", code=2)
     assert "ends when all has flowed out" in penstock("stop")
     assert job.wait(PATIENCE_S)
     assert len(rows_of(job)) == KEYS  # of the rows until then

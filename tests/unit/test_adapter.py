@@ -179,6 +179,47 @@ def test_a_name_alone_searches_as_the_job_does() -> None:
     assert (found.seed, found.tasks_per_worker, found.theta) == (3, 2, 7.0)
 
 
+def test_a_plan_from_a_look_at_tasks_that_have_moved_meanwhile_is_not_carried_out(
+    decider: Decider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, carried_out = FakeJob(), threading.Event()
+
+    def moved_meanwhile(_: Adapter) -> SimpleNamespace:
+        job.plan = object()  # a move beside which the others go on keeps attempt and workers
+        return SimpleNamespace(now_s=time.monotonic(), profile=None, assignment=HERE)
+
+    with adapting(job, lambda *_: carried_out.set(), monkeypatch, moved_meanwhile, rest_s=0.0):
+        assert wait_until(lambda: len(decider.given) >= 3, SECONDS)
+    assert not carried_out.is_set()
+
+
+def test_behind_a_move_of_a_user_the_job_rests_and_what_was_proposed_is_forgotten(
+    decider: Decider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FakeJob()
+    with adapting(job, lambda *_: None, monkeypatch) as found:
+        assert wait_until(lambda: len(decider.given) >= 2, SECONDS)
+        found._memory = Memory(proposal=Proposal(THERE, 1.0))
+        job.plan, count = object(), len(decider.given)
+        assert wait_until(lambda: len(decider.given) >= count + 2, SECONDS)
+    assert decider.given[-1].proposal is None
+    assert decider.given[-1].moved_at_s is not None
+
+
+def test_a_job_that_is_changed_by_somebody_else_has_not_failed_to_move(
+    decider: Decider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        msg = "it is going over to another plan already"
+        raise InvalidInput(msg)
+
+    job = FakeJob()
+    with adapting(job, refused, monkeypatch, rest_s=0.0) as found:
+        assert wait_until(lambda: len(job.decisions) >= 3, SECONDS)
+        assert found._failures == 0
+    assert all(not decision.taken for decision in job.decisions)
+
+
 def test_latency_of_a_window_forgets_what_was_before() -> None:
     log = MetricLog("x")
     for time_us, latency_us in ((1_000_000, 500_000), (400_000_000, 1_000)):

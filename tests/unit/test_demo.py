@@ -61,7 +61,7 @@ def text(*parts: object) -> str:
 
 def outcome() -> Outcome:
     decision = Decision(0.0, True, "2 tasks move", BETTER, {"bytes_then": 10.0})
-    return Outcome(("a", "b", "c"), PLANS, BEFORE, AFTER, (decision,), 6.25, ("it went over",), 400, 7)
+    return Outcome(("a", "b", "c"), PLANS, BEFORE, AFTER, (decision,), 6.25, ("it went over",), 400, 7, 10.0)
 
 
 def test_a_glimpse_adds_up_what_streams_carry_and_what_of_it_crosses_nodes() -> None:
@@ -129,10 +129,6 @@ def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["moved"] == ["a/1", "c/0"]
     assert document["foretold"] == {"between_nodes": 10.0}
     assert document["answer"] == {"trips": 400, "rows": 7, "is_spark_sqls": True}
-
-
-def test_somebody_elses_move_foretells_nothing() -> None:
-    assert Outcome(("a",), PLANS, BEFORE, AFTER, (), 1.0, (), 1, 1).foretold is None
 
 
 def test_both_plans_are_drawn_unless_the_workers_are_others(tmp_path: Path) -> None:

@@ -118,9 +118,10 @@ def _tasks_and_worker(words: list[str], to: int | None) -> tuple[list[str], int]
         return list(words), to
     *tasks, last = words
     if not tasks or not (last.isascii() and last.isdigit()):
+        lacks = "no task is named" if not tasks else f"worker is {last!r}"
         msg = (
-            f"worker is {last!r}; name tasks and then the number of a worker, as in `penstock move JOB count/0 1` "
-            "(`penstock show JOB` has both)"
+            f"{lacks}; name the job, tasks and then the number of a worker, as in `penstock move JOB count/0 1` "
+            "(`penstock jobs` and `penstock show JOB` have them)"
         )
         raise InvalidInput(msg)
     return tasks, int(last)

@@ -29,7 +29,7 @@ from penstock.deploy.attempt.crossing import Crossing
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.metrics.metric_log import MetricLog
 from penstock.deploy.metrics.sums import NotMeasuredYet
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.run.engine.meters import DECISION_COLUMNS
@@ -44,8 +44,8 @@ STEP_SECONDS = 1.0  # within which another placement is noticed
 FAILURES_MAX = 6  # in a row, that make the rest longer: 2^5 times as long
 DECISIONS_MAX = 1_000  # that a job remembers; the metric log has all
 
-Go = Callable[[Plan, Profile], object]
-Placement = tuple[int, Sequence[Hello]]  # the attempt, and its workers: others, or the same tuple
+Go = Callable[[Plan, Profile, Plan | None], object]
+Placement = tuple[int, Sequence[Hello], Plan | None]  # the attempt, its workers, its plan: others, or the same objects
 DRIVER = -1  # whose rows they are, where workers have numbers
 
 
@@ -53,11 +53,11 @@ class Adapter:
     """Looks at one job until it is closed."""
 
     def __init__(self, job: Job, settings: AdaptSettings, go: Go, metrics: MetricLog, looks: Looks) -> None:
-        """`go` has the job follow a plan."""
+        """`go` has the job follow a plan, if it still follows the one that is given last."""
         self._job, self._settings, self._go, self._log, self._looks = job, settings, go, metrics, looks
         self._memory = Memory()
         self._failures = 0  # of moves, in a row
-        self._placement: Placement = (0, ())
+        self._placement: Placement = (0, (), None)
         self._since = 0.0  # when that was noticed, or the last look began
         self._told = ""  # why a look came to nothing, the last time that it did
         self._over = threading.Event()
@@ -89,7 +89,7 @@ class Adapter:
         return True
 
     def _now_placed(self) -> Placement:
-        return self._job.attempt, self._job.workers
+        return self._job.attempt, self._job.workers, self._job.plan
 
     def _try_to_look(self, now: float) -> None:
         try:
@@ -129,8 +129,10 @@ class Adapter:
     def _carried_out(self, decision: Decision, plan: Plan, look: Look) -> Decision:
         """A decision to move, as it turned out."""
         try:
-            self._go(plan, look.profile)
+            self._go(plan, look.profile, self._placement[2])
         except Exception as error:
+            if isinstance(error, InvalidInput):  # nobody stood for it: somebody else changes the job, or has just now
+                return _undone(decision, f"nothing moved: {error}", look)
             if not isinstance(error, PenstockError):
                 log.exception("job %r: a move of its own failed; please report this", self._job.name)
             self._failures = min(self._failures + 1, FAILURES_MAX)
@@ -138,9 +140,7 @@ class Adapter:
             longer_s = 2 ** (self._failures - 1) * rest_s
             self._memory = Memory(moved_at_s=time.monotonic() + longer_s - self._settings.rest_s)
             why = f"nothing moved, and the job rests for {longer_s:.0f} s: {error or type(error).__name__}"
-            words = f"{why} (what was to be done: {decision.words})"
-            present = look.assignment
-            return replace(decision, taken=False, words=words, target=present, moves=(), plan=None, cluster=None)
+            return _undone(decision, why, look)
         self._failures = 0
         return decision
 
@@ -179,4 +179,10 @@ def adapting(
 
 
 def _is_same(one: Placement, other: Placement) -> bool:
-    return one[0] == other[0] and one[1] is other[1]
+    return one[0] == other[0] and one[1] is other[1] and one[2] is other[2]
+
+
+def _undone(decision: Decision, why: str, look: Look) -> Decision:
+    """A decision to move of which nothing has come."""
+    words = f"{why} (what was to be done: {decision.words})"
+    return replace(decision, taken=False, words=words, target=look.assignment, moves=(), plan=None, cluster=None)

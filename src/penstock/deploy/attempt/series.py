@@ -90,19 +90,22 @@ class Attempts(OneByOne):
                 self.now.roll.scale(region, replicas)
             self._scales[region] = scale_command(region, replicas)
 
-    def go_over(self, plan: Plan, profile: Profile | None) -> Crossing:
+    def go_over(self, plan: Plan, profile: Profile | None, before: Plan | None = None) -> Crossing:
         """Follow another plan from an epoch that is committed now; returns when the workers are at work under it.
 
-        `profile` is what the plan's figures are made from.
+        `profile` is what the plan's figures are made from; `before` the plan that the job followed when this was made.
 
-        InvalidInput where the job does not run or goes over already. JobFailed where it could not go over: then it goes
-        on under the plan that it had.
+        InvalidInput where the job does not run, goes over already, or follows another plan than `before` by now.
+        JobFailed where it could not go over: then it goes on under the plan that it had.
         """
         epochs = self.require_checkpoints("its tasks cannot move")
         if self._plan is not None and plan.assignment == self._plan.assignment:  # all would stand for nothing
             msg = f"nothing moves: topology {self._name!r} has each of these tasks where it is to be already"
             raise InvalidInput(msg)
         with self._claimed():
+            if before is not None and self._plan is not None and before.assignment != self._plan.assignment:
+                msg = f"tasks of topology {self._name!r} have moved since this plan was made; ask again"
+                raise InvalidInput(msg)
             wish = Wish(plan, profile)
             return self._moved_live(epochs, wish) or self._followed(epochs, wish)
 

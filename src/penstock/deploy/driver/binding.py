@@ -86,7 +86,13 @@ class Placing:
     fuse_options: FuseOptions | None = None
 
     def again(
-        self, profile: Profile, tasks_per_worker: int, scheduler: str | None, seed: int | None, theta: float | None
+        self,
+        profile: Profile,
+        tasks_per_worker: int,
+        scheduler: str | None,
+        seed: int | None,
+        theta: float | None,
+        settings: Mapping[str, object] | None = None,
     ) -> Placing:
         """Wishes for a new plan of the same job; what is None stays. Another scheduler has settings of its own."""
         return dataclasses.replace(
@@ -94,7 +100,7 @@ class Placing:
             fuse=self.fuse if scheduler is None else None,
             fuse_options=self._fuse_options_again(seed, theta),
             scheduler=scheduler or self.scheduler,
-            settings=self.settings if scheduler in {None, self.scheduler} else {},
+            settings=(self.settings if scheduler in {None, self.scheduler} else {}) if settings is None else settings,
             plan=None,
             profile=profile,
             seed=self.seed if seed is None else seed,

@@ -244,21 +244,23 @@ class Job(Measured, Scalable):
         seed: int | None = None,
         theta: float | None = None,
         window: Window | None = None,
+        settings: Mapping[str, object] | None = None,
         apply: bool = False,
     ) -> Replan:
         """A new plan for the same workers from what the job has measured, beside the plan that it follows.
 
         A job that was fused is fused anew unless a scheduler is named. Both plans are costed with the same
-        measurements, all of them or those of a window such as "60 s", so `.gain` is what a move would save. With
-        `apply` the job goes over to the new plan (`move` says how); else it goes on as it is.
+        measurements, all of them or those of a window such as "60 s", so `.gain` is what a move would save. `settings`
+        are the scheduler's, such as {"goal": "bytes"} of best. With `apply` the job goes over to the new plan (`move`
+        says how); else it goes on as it is.
         """
         plan, wishes, others = self._plan_now(), self._order.placing, self._others()
         find_scheduler(scheduler or wishes.scheduler)
         per_worker = tasks_per_worker(len(self.worker_of), len(self.workers))
-        placing = wishes.again(self.profile(window), per_worker, scheduler, seed, theta)
+        placing = wishes.again(self.profile(window), per_worker, scheduler, seed, theta, settings)
         found = replan(self.dataflow, self.workers, plan, placing, self._compared_ms(self.workers), others)
         if apply and found.moves:
-            return replace(found, crossing=self._go_over(found.plan, placing.profile))
+            return replace(found, crossing=self._go_over(found.plan, placing.profile, plan))
         return found
 
     def move(self, tasks: str | Sequence[str], worker: int) -> Crossing:
@@ -267,7 +269,8 @@ class Job(Measured, Scalable):
         The others go on meanwhile. Where that cannot be (`Crossing.stood`), all workers stand still for some 0.1 s,
         longer with large state. Nothing is lost or comes twice at sinks that commit. InvalidInput without checkpoints.
         """
-        return self._go_over(moved_plan(self._plan_now(), tasks, worker, self.slots_of_workers()), None)
+        plan = self._plan_now()
+        return self._go_over(moved_plan(plan, tasks, worker, self.slots_of_workers()), None, plan)
 
     def _plan_now(self) -> Plan:
         if self.plan is None:
@@ -275,13 +278,13 @@ class Job(Measured, Scalable):
             raise InvalidInput(msg)
         return self.plan
 
-    def _go_over(self, plan: Plan, profile: Profile | None) -> Crossing:
-        """Follow a plan that can be followed here."""
+    def _go_over(self, plan: Plan, profile: Profile | None, before: Plan | None) -> Crossing:
+        """Follow a plan that can be followed here, and was made when the job followed `before`."""
         if self._ended.is_set() or self._status == "stopping":
             msg = f"tasks of job {self.name!r} cannot move any more: it is {self._status}"
             raise InvalidInput(msg)
         given(self.dataflow, self.slots_of_workers(), plan, profile)
-        return self._attempts.go_over(plan, profile)
+        return self._attempts.go_over(plan, profile, before)
 
     @property
     def dataflow(self) -> Dataflow:
