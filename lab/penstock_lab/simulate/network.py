@@ -168,6 +168,12 @@ class SimulatedLinks:
         """All are connected."""
         return True
 
+    def keep_new_peers(self) -> None:
+        """All are connected."""
+
+    def forget_new_peers(self) -> None:
+        """All are connected."""
+
     def leave_edges(self, edges: Collection[int]) -> None:
         """Who sends along them all the same is found by its frames."""
 
