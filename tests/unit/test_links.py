@@ -430,7 +430,7 @@ def test_two_that_are_meeting_forget_each_other_one_after_the_other(kind: str, f
         for worker in (first, second):
             made.links[worker].leave_edges([made.edge(first, second), made.edge(second, first)])
             made.links[worker].forget_new_peers()
-            for _ in range(20):
+            for _ in range(6):
                 turn(*made.links)
         begin()
         met(made, (first, second), (second, first))

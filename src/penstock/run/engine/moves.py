@@ -343,6 +343,12 @@ class Moves:
             self._left.append(t)
         self._leave_left()
 
+    def _leave_here(self, t: int) -> None:
+        """A task leaves that had finished before the marker: its last rows may linger, and their end."""
+        self._parts.runner.send_rest(t)
+        self._parts.machine.left(t)
+        self._left.append(t)
+
     def _leave_left(self) -> None:
         """Wait for nothing along edges to other workers that have been left."""
         self._leave([e for e in self._parts.machine.moves.take_left_edges() if e in self._parts.share.peer_of])
@@ -356,8 +362,7 @@ class Moves:
         if self._move is None or epoch != self._move.epoch:
             return
         for t in tuple(machine.moves.leaving):
-            machine.left(t)
-            self._left.append(t)
+            self._leave_here(t)
         self._leave_left()
         for t in self._left:
             snapshots.leave(t)
