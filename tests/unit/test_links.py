@@ -375,3 +375,87 @@ def test_edges_to_a_worker_that_is_not_known_have_it_met() -> None:
         made.links[2].add_edges(made.places[0], [made.edge(2, 0)], [made.edge(0, 2)])
         met(made, (0, 2), (2, 0))
         speak(made, 2, 0)
+
+
+def none_met(made: Mesh, kind: str) -> None:
+    """Workers that run and know nobody."""
+    for worker in range(made.count):
+        made.links[worker] = Links(worker, 9, {}, {}, Transport(kind))
+    made.open(*range(made.count))
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("caller", [0, 2])
+@pytest.mark.parametrize("turns", [0, 1, 3, 8, 40])
+def test_who_was_to_be_met_for_edges_of_which_nothing_comes_is_forgotten_and_met_later(
+    kind: str, caller: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One side has begun to meet and the other never does, or only afterwards: no wait tells of it."""
+    with mesh(3, members=range(0)) as made:
+        none_met(made, kind)
+        other, edge = 2 - caller, made.edge(caller, 2 - caller)
+        monkeypatch.setattr(links_room, "CONNECT_SECONDS", 0.5)
+        made.links[caller].add_edges(made.places[other], [edge], [])
+        for _ in range(turns):
+            turn(*made.links)
+        made.links[caller].leave_edges([edge])
+        for worker in (other, caller):
+            made.links[worker].forget_new_peers()
+        assert not made.links[caller]._meetings.pending  # type: ignore[union-attr] # it is open
+        monkeypatch.setattr(links_room, "CONNECT_SECONDS", 30.0)
+        for one, another in ((caller, other), (other, caller)):
+            made.links[one].add_edges(made.places[another], [made.edge(one, another)], [made.edge(another, one)])
+        met(made, (caller, other), (other, caller))
+        for worker in (caller, other):
+            made.links[worker].keep_new_peers()
+        speak(made, caller, other)
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 40])
+def test_two_that_are_meeting_forget_each_other_one_after_the_other(kind: str, first: int, turns: int) -> None:
+    """Who hears later sees the other one go meanwhile, which is no death."""
+    with mesh(3, members=range(0)) as made:
+        none_met(made, kind)
+        second = 2 - first
+
+        def begin() -> None:
+            for one, another in ((first, second), (second, first)):
+                made.links[one].add_edges(made.places[another], [made.edge(one, another)], [made.edge(another, one)])
+
+        begin()
+        for _ in range(turns):
+            turn(*made.links)
+        for worker in (first, second):
+            made.links[worker].leave_edges([made.edge(first, second), made.edge(second, first)])
+            made.links[worker].forget_new_peers()
+            for _ in range(6):
+                turn(*made.links)
+        begin()
+        met(made, (first, second), (second, first))
+        speak(made, first, second)
+
+
+def test_a_new_peer_that_goes_before_its_edges_are_in_use_is_told_when_they_are() -> None:
+    with mesh(3, members=range(0)) as made:
+        none_met(made, "socket")
+        made.links[0].add_edges(made.places[2], [made.edge(0, 2)], [])
+        made.links[2].add_edges(made.places[0], [], [made.edge(0, 2)])
+        met(made, (0, 2), (2, 0))
+        made.links[2].close()
+        until_gone(made.links[0], 2)
+        assert not made.links[0].has_met(2)
+        made.links[0].keep_new_peers()
+        with pytest.raises(PeerGone, match="worker 2 closed its connection before its streams had ended"):
+            made.links[0].wait(0.0)
+
+
+def test_a_new_peer_that_cannot_be_met_is_told_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mesh(3, members=range(0)) as made:
+        none_met(made, "socket")
+        monkeypatch.setattr(links_room, "CONNECT_SECONDS", 0.0)
+        made.links[0].add_edges(made.places[2], [made.edge(0, 2)], [])
+        made.links[0].wait(0.0)
+        with pytest.raises(TimeoutError, match="worker 2 could not be reached at"):
+            made.links[0].has_met(2)

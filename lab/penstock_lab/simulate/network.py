@@ -147,6 +147,7 @@ class SimulatedLinks:
 
     def __init__(self, network: Network, me: int) -> None:
         self._network, self._me = network, me
+        self._left: set[int] = set()  # edges along which nothing may be sent any more
 
     @property
     def woken_ns(self) -> int:
@@ -163,13 +164,21 @@ class SimulatedLinks:
 
     def add_edges(self, place: WorkerPlace, sends_to: Collection[int], hears_from: Collection[int]) -> None:
         """The network knows where they lead."""
+        self._left.difference_update(sends_to, hears_from)
 
     def has_met(self, peer: int) -> bool:
         """All are connected."""
         return True
 
+    def keep_new_peers(self) -> None:
+        """All are connected."""
+
+    def forget_new_peers(self) -> None:
+        """All are connected."""
+
     def leave_edges(self, edges: Collection[int]) -> None:
-        """Who sends along them all the same is found by its frames."""
+        """As strict as real links: nothing can be sent along them, either way."""
+        self._left.update(edges)
 
     def send_batch(self, edge: int, batch: pa.RecordBatch, origin_ns: int) -> int:
         """As an image, like every transport."""
@@ -177,6 +186,7 @@ class SimulatedLinks:
 
     def send_image(self, edge: int, image: PreparedImage, origin_ns: int) -> int:
         """Written at once: what the sender does with its buffers afterwards is its own affair."""
+        self._require_led(edge, Kind.DATA)
         body = bytearray(image.size)
         image.write_into(body)
         self._network.send(BufferFrame(Kind.DATA, edge, image.rows, origin_ns, image.size, pa.py_buffer(bytes(body))))
@@ -184,7 +194,13 @@ class SimulatedLinks:
 
     def send_mark(self, kind: Kind, edge: int, value: int = 0) -> None:
         """A frame without a body."""
+        self._require_led(edge, kind)
         self._network.send(BufferFrame(kind, edge, 0, value))
+
+    def _require_led(self, edge: int, kind: Kind) -> None:
+        if edge in self._left:
+            msg = f"worker {self._me} sends {kind.name} along edge {edge}, which it has left"
+            raise KeyError(msg)
 
     def wait(self, seconds: float) -> tuple[list[Frame], bool]:
         """What the network gives now; the scheduler waits, not the worker."""

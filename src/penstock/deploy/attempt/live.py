@@ -101,6 +101,7 @@ class LiveMover:
         self._move = LiveMove(number, to, before, len(attempt.hellos))
         self._events: queue.SimpleQueue[Event | Said] = queue.SimpleQueue()
         self._began_s = self._phase_s = time.monotonic()
+        self._known_parted: set[int] = set()  # workers that have said goodbye
         self._found: Landed | Declined | PenstockError | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-move", daemon=True)
@@ -138,7 +139,8 @@ class LiveMover:
         except Exception as error:
             self._found = error if isinstance(error, PenstockError) else JobFailed(f"a move of tasks failed: {error}")
             if move.phase not in {Phase.WAITING, Phase.OVER, Phase.REFUSED} and not roll.ending:
-                roll.fault(Fault(0, "worker", str(self._found)))  # nobody could say what the workers make of it
+                worker = next(iter(move.awaited), 0)  # nobody could say what the workers make of it
+                roll.fault(Fault(worker, "worker", str(self._found)))
         finally:
             self._epochs.leave(self._after if move.phase is Phase.OVER else None)
             self._is_over.set()
@@ -165,7 +167,7 @@ class LiveMover:
     def _decided(self, event: Event | Said) -> Sequence[Step]:
         match event:
             case Held(epoch=epoch):
-                return self._move.held(epoch)
+                return [*self._parted(), *self._move.held(epoch)]
             case Committed(epoch=epoch):
                 return self._move.committed(epoch)
             case Report(epoch=kept, part=part) if event.attempt == self._attempt.number:
@@ -179,13 +181,31 @@ class LiveMover:
         """Nothing has come for a moment: whether the attempt is still there, and the time is not over."""
         move, attempt = self._move, self._attempt
         if not attempt.is_at_work or self._epochs.ends():
-            msg = f"attempt {attempt.number} has ended while tasks were moving ({move.phase.value})"
+            msg = (
+                f"attempt {attempt.number} has ended while tasks were moving ({move.phase.value}); "
+                "ask again when the job is at work"
+            )
             raise JobFailed(msg)
+        if steps := self._parted():
+            return steps
         limit_s = LIMIT_SECONDS.get(move.phase)
-        if limit_s is None or time.monotonic() - self._phase_s < limit_s:
+        is_epoch_alone = move.phase is Phase.LANDING and not move.awaited
+        if limit_s is None or is_epoch_alone or time.monotonic() - self._phase_s < limit_s:
             return ()
-        who = named_workers(move.awaited)
-        if move.phase in {Phase.WAITING, Phase.PREPARING}:
-            return move.give_up(f"{who if move.phase is Phase.PREPARING else 'an epoch'} took over {limit_s:g} s")
-        msg = f"{who} took over {limit_s:g} s to be past a move of tasks ({move.phase.value})"
+        if move.phase is Phase.WAITING:
+            return move.give_up(f"the epoch before it took over {limit_s:g} s; ask again when that is committed")
+        who = f"{named_workers(move.awaited)} took over {limit_s:g} s"
+        if move.phase is Phase.PREPARING:
+            return move.give_up(f"{who} to make tasks and connections for it; ask again when the job has less to do")
+        msg = (
+            f"{who} to be past a move of tasks ({move.phase.value}); see in that worker's log "
+            "what held it up, and ask again when the job is at work"
+        )
         raise JobFailed(msg)
+
+    def _parted(self) -> list[Step]:
+        """What follows from workers that have said goodbye, of which some may not have heard of the move."""
+        with self._attempt.roll.changed:
+            parted = self._attempt.roll.statuses.keys() - self._known_parted
+        self._known_parted |= parted
+        return [step for worker in sorted(parted) for step in self._move.parted(worker)]

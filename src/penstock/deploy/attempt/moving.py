@@ -67,6 +67,7 @@ class LiveMove:
         self.why, self.is_late = "", False  # of a refusal, and whether a task had finished
         self._prepared: set[int] = set()
         self._dropped: set[int] = set()
+        self._parted: set[int] = set()  # workers that have said goodbye, and hear nothing any more
         self._workers = workers
         self._parts: dict[int, Mapping[str, object]] = {}
         self._came: set[int] = set()
@@ -96,8 +97,7 @@ class LiveMove:
             return self._end()
         elif phase == DROPPED and self.phase is Phase.DROPPING:
             self._dropped.add(worker)
-            if len(self._dropped) == self._workers:
-                self.phase = Phase.REFUSED
+            self._look_dropped()
         elif phase not in {PREPARED, REFUSED, ENDED}:
             msg = f"worker {worker} says {phase!r} of move {number}, which is {self.phase.value}; please report this"
             raise InternalError(msg)
@@ -110,7 +110,28 @@ class LiveMove:
             self.phase = Phase.REFUSED
             return []
         self.phase = Phase.DROPPING
+        self._look_dropped()
         return [Tell(drop_command(self.number))]
+
+    def parted(self, worker: int) -> list[Step]:
+        """A worker has said goodbye: it had nothing to do any more.
+
+        One that has prepared a task stays until the move is over, so one that goes without is not needed behind that.
+        """
+        self._parted.add(worker)
+        if self.phase is Phase.WAITING or (self.phase is Phase.PREPARING and worker not in self._prepared):
+            self.is_late = True
+            return self.give_up(f"worker {worker} has finished its work")
+        if self.phase is Phase.DROPPING:
+            self._look_dropped()
+        elif self.phase in {Phase.SWITCHING, Phase.LANDING} and worker in self.targets - self._came:
+            msg = f"worker {worker} has said goodbye before tasks came to it in move {self.number}; please report this"
+            raise InternalError(msg)
+        return []
+
+    def _look_dropped(self) -> None:
+        if len(self._dropped | self._parted) == self._workers:
+            self.phase = Phase.REFUSED
 
     def kept(self, worker: int, epoch: int | None, part: Mapping[str, object]) -> list[Step]:
         """A worker's part of an epoch is kept; None: that of every epoch from now on."""
@@ -136,11 +157,13 @@ class LiveMove:
 
     @property
     def awaited(self) -> list[int]:
-        """The workers for whose word the move waits."""
+        """The workers for whose word the move waits; none where it waits for an epoch."""
+        if self.phase is Phase.WAITING:
+            return []
         if self.phase is Phase.PREPARING:
             return sorted(set(range(self._workers)) - self._prepared)
         if self.phase is Phase.DROPPING:
-            return sorted(set(range(self._workers)) - self._dropped)
+            return sorted(set(range(self._workers)) - self._dropped - self._parted)
         if self.phase is Phase.SWITCHING:
             return sorted(self.sources - self._parts.keys())
         return sorted(self.targets - self._came)

@@ -329,7 +329,10 @@ class Meters:
         """What each connection has done since the last snapshot; its own counters count from its start."""
         before, count = self._links, len(links)
         now = {peer: (s.frames_sent, s.bytes_sent, s.blocked_ns // 1000) for peer, (_, s) in links.items()}
-        grown = [[a - b for a, b in zip(now[peer], before.get(peer, (0, 0, 0)), strict=True)] for peer in links]
+        grown = [  # a peer that has been met anew has counters that begin anew
+            [a - b if a >= b else a for a, b in zip(now[peer], before.get(peer, (0, 0, 0)), strict=True)]
+            for peer in links
+        ]
         self._links = now
         return [
             [now_us] * count, [now_us - self.started_us] * count, [self._worker] * count, list(links),

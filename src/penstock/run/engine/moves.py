@@ -160,8 +160,12 @@ class Moves:
     def look(self) -> None:
         """Go on with what waits for others: peers that are to be met, states that are being read."""
         if self._move is not None and not self._has_told:
-            self._new_peers = {peer for peer in self._new_peers if not self._parts.links.has_met(peer)}
-            if not self._new_peers:
+            try:
+                self._new_peers = {peer for peer in self._new_peers if not self._parts.links.has_met(peer)}
+            except OSError as error:
+                self._has_told = True
+                self._say(REFUSED, str(error))
+            if not self._new_peers and not self._has_told:
                 self._has_told = True
                 self._say(PREPARED)
         if self._is_fetching and (found := self._epochs.fetched()) is not None:
@@ -304,6 +308,7 @@ class Moves:
     def _drop(self) -> None:
         """Nothing comes of it: everything is as before."""
         if (move := self._move) is None:
+            self._parts.links.forget_new_peers()  # others may have called here for it
             return
         share = self._parts.share
         self._parts.machine.stays()
@@ -312,6 +317,7 @@ class Moves:
         for e in self._new_edges:
             share.local_number.pop(share.edges[e].number, None)
         self._leave([e for e in self._new_edges if e in share.peer_of])
+        self._parts.links.forget_new_peers()
         share.moved.subtract(move.to.keys())
         self._worker_of.update(self._before)
         self._begin_anew()
@@ -322,6 +328,7 @@ class Moves:
         """An epoch has begun. If it is the move's, all are prepared: what had finished before ends its new routes."""
         if self._move is not None and not self._has_begun and self._parts.machine.epoch == self._move.epoch:
             self._has_begun = True
+            self._parts.links.keep_new_peers()
             for t in self._parts.machine.moves.switching():
                 if self._parts.machine.moves.has_finished(t):
                     self._parts.runner.end_new_routes(t)
@@ -336,6 +343,12 @@ class Moves:
             self._left.append(t)
         self._leave_left()
 
+    def _leave_here(self, t: int) -> None:
+        """A task leaves that had finished before the marker: its last rows may linger, and their end."""
+        self._parts.runner.send_rest(t)
+        self._parts.machine.left(t)
+        self._left.append(t)
+
     def _leave_left(self) -> None:
         """Wait for nothing along edges to other workers that have been left."""
         self._leave([e for e in self._parts.machine.moves.take_left_edges() if e in self._parts.share.peer_of])
@@ -349,8 +362,7 @@ class Moves:
         if self._move is None or epoch != self._move.epoch:
             return
         for t in tuple(machine.moves.leaving):
-            machine.left(t)
-            self._left.append(t)
+            self._leave_here(t)
         self._leave_left()
         for t in self._left:
             snapshots.leave(t)

@@ -382,10 +382,15 @@ class TaskRunner:
 
     def pass_marker(self, t: int, epoch: int) -> None:
         """Send the marker to tasks of other workers, behind everything that was emitted."""
+        self.send_rest(t)
+        for edge in self._outbound[t]:
+            self._send_mark(Kind.EPOCH, edge, epoch)
+
+    def send_rest(self, t: int) -> None:
+        """Send what lingers on the outputs of a task: nothing joins it any more."""
         for edge in self._outbound[t]:
             if (held := self._machine.flushed(edge)) is not None:
                 self.send_held(held)
-            self._send_mark(Kind.EPOCH, edge, epoch)
 
     def put_back(self, t: int, states: Sequence[Mapping[str, bytes]], owns: Owns | None) -> None:
         """Let a task continue from its own state, or from those of all tasks of an operator of others in number."""

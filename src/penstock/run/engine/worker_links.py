@@ -36,7 +36,13 @@ class WorkerLinks(Protocol):
         """Edges to and from another worker, which is met if it is not known yet; `has_met` tells when."""
 
     def has_met(self, peer: int) -> bool:
-        """Whether frames may be sent to this worker."""
+        """Whether frames may be sent to this worker; OSError where it was to be met for new edges and cannot be."""
+
+    def keep_new_peers(self) -> None:
+        """Edges that were added are in use from now on."""
+
+    def forget_new_peers(self) -> None:
+        """Nothing comes of edges that were added, and that have been left: nor of meeting workers for them."""
 
     def leave_edges(self, edges: Collection[int]) -> None:
         """Nothing is sent along these edges any more, either way."""

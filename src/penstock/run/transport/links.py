@@ -80,6 +80,9 @@ class Links:
         self._port_of: dict[int, Port] = {}  # by edge
         self._gone: set[int] = set()  # workers that send no more
         self._departed: list[PeerGone] = []  # told in this turn
+        self._new_peers: set[int] = set()  # met for edges of which something or nothing may come
+        self._unmet: dict[int, OSError] = {}  # of these: why they cannot be met
+        self._parted: list[PeerGone] = []  # of these: that have met us and gone; they may have heard that nothing comes
         self._arrived: list[Frame] = []
         self._called = False
         self._loop = Loop()
@@ -141,6 +144,7 @@ class Links:
         """Edges to and from another worker, which is met if it is not known yet; `has_met` tells when."""
         peer = place.index
         if peer not in self._ports or peer in self._gone:
+            self._new_peers.add(peer)
             self.add_peer(place, sends_to, hears_from)
             return
         edges = {*sends_to, *hears_from}
@@ -164,8 +168,35 @@ class Links:
             self._has_ended.discard(edge)
 
     def has_met(self, peer: int) -> bool:
-        """Whether frames may be sent to this worker."""
-        return peer in self._ports
+        """Whether frames may be sent to this worker; OSError where it was to be met for new edges and cannot be."""
+        if peer in self._unmet:
+            raise self._unmet[peer]
+        return peer in self._ports and not (peer in self._new_peers and peer in self._gone)
+
+    def keep_new_peers(self) -> None:
+        """Edges that were added are in use from now on: who was met for them is a peer like others."""
+        self._departed += self._parted
+        self._new_peers.clear()
+        self._unmet.clear()
+        self._parted.clear()
+
+    def forget_new_peers(self) -> None:
+        """Nothing comes of edges that were added, and that have been left: who was met for them is not known any more.
+
+        Both ends do so, in any order, and what was half met goes too. So they may meet again for other edges.
+        """
+        self._departed = [departure for departure in self._departed if departure.worker not in self._new_peers]
+        for peer in self._new_peers:
+            if (port := self._ports.pop(peer, None)) is not None:
+                port.close()
+            self._gone.discard(peer)
+            for known in (self._edges_with, self._ends_due, self._ends_owed):
+                known.pop(peer, None)
+        if self._meetings is not None:
+            self._meetings.forget(self._new_peers)
+        self._new_peers.clear()
+        self._unmet.clear()
+        self._parted.clear()
 
     def _begin(self, meetings: Meetings, place: WorkerPlace, peers: int) -> None:
         if self._transport.kind != "socket" and self._machine and place.machine == self._machine:
@@ -255,7 +286,10 @@ class Links:
             seconds = 0.0  # there is something to tell already
         if self._departed and not self._arrived:  # what they sent was told by the last wait, and others send on
             self._judge()
-        self._loop.turn(seconds)
+        try:
+            self._loop.turn(seconds)
+        except OSError as error:
+            self._require_for_later(error)
         frames, self._arrived = self._arrived, []
         if self._departed and not frames:  # what a peer sent before it went comes first
             self._judge()
@@ -264,9 +298,20 @@ class Links:
     def _tend_meetings(self, seconds: float) -> float:
         """Look for peers whose time is over; answers how long to wait for the next look."""
         if self._meetings is not None:
-            self._meetings.expire(time.monotonic())
+            try:
+                self._meetings.expire(time.monotonic())
+            except OSError as error:
+                self._require_for_later(error)
             self._is_meeting = self._meetings.pending
         return min(seconds, EXPIRE_SECONDS)
+
+    def _require_for_later(self, error: OSError) -> None:
+        """Raise again what is not the end of meeting somebody for new edges: these can still be left, and all go on."""
+        known = self._ports.keys() | self._unmet.keys()
+        lost = [p for p in self._new_peers - known if self._meetings is not None and not self._meetings.is_meeting(p)]
+        if not lost:
+            raise error
+        self._unmet.update(dict.fromkeys(lost, error))
 
     def arrived(self, frames: Sequence[Frame]) -> None:
         """Ports tell of frames."""
@@ -288,7 +333,9 @@ class Links:
             if peer is None:
                 raise departure
             self._gone.add(peer)
-            if self._ends_due[peer] or self._ends_owed[peer]:
+            if peer in self._new_peers:
+                self._parted.append(departure)
+            elif self._ends_due[peer] or self._ends_owed[peer]:
                 msg = f"worker {peer} closed its connection before its streams had ended"
                 raise PeerGone(msg, peer) from departure
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import resource
+import select
 import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from penstock._core import RingRefused
@@ -77,14 +78,18 @@ class Meetings:
     def begin(self, place: WorkerPlace, now: float, seconds: float, *, near: bool) -> None:
         """Meet this worker within `seconds`; `near` where it may share memory with this one."""
         peer = place.index
+        if peer in self._deadlines:
+            self._give_up(peer)  # nothing has come of it yet
         self._places[peer], self._deadlines[peer], self._seconds = place, now + seconds, seconds
         if near:
             self._near.add(peer)
         if self._me < peer:
             self._call(place, now + seconds)
-        elif peer in self._early:
-            self._proved(peer, *self._early.pop(peer))
+        elif (early := self._early.pop(peer, None)) is not None and not _has_hung_up(early[0]):
+            self._proved(peer, *early)
         else:
+            if early is not None:
+                early[0].close()  # it called for something of which nothing came
             self._expected.add(peer)
             self._door.open(len(self._expected))
 
@@ -92,6 +97,18 @@ class Meetings:
     def pending(self) -> bool:
         """Whether a peer is to be met, or has come too early."""
         return bool(self._deadlines or self._early)
+
+    def is_meeting(self, peer: int) -> bool:
+        """Whether this peer is still to be met."""
+        return peer in self._deadlines
+
+    def forget(self, peers: Collection[int]) -> None:
+        """Nothing comes of meeting these, nor of what others have called early for: as if none had begun."""
+        for peer in peers:
+            self._give_up(peer)
+        for connection, _ in self._early.values():
+            connection.close()
+        self._early.clear()
 
     # -- a connection and its other end ------------------------------------------------------------------------------
 
@@ -144,9 +161,11 @@ class Meetings:
         if peer in self._expected:
             self._expected.discard(peer)
             self._proved(peer, connection, handshake)
-        elif peer is None or peer in self._early or len(self._early) >= EARLY_MAX:
+        elif peer is None or (peer not in self._early and len(self._early) >= EARLY_MAX):
             connection.close()
         else:
+            if peer in self._early:
+                self._early[peer][0].close()  # who calls again has given up its first call
             self._early[peer] = connection, handshake
 
     def _exhausted(self, error: OSError) -> None:
@@ -276,6 +295,12 @@ class Meetings:
             self._local_door.close()
         for connection, _ in self._early.values():
             connection.close()
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _address(place: WorkerPlace) -> str:
