@@ -14,13 +14,14 @@ import pytest
 import penstock as ps
 from penstock.deploy.attempt import attempt as attempt_room
 from penstock.deploy.attempt import series
-from penstock.deploy.attempt.attempt import Attempt, Surroundings
+from penstock.deploy.attempt.attempt import Attempt, Bind, Surroundings
+from penstock.deploy.attempt.crossing import Change, Crossing, Wish
 from penstock.deploy.attempt.series import Attempts
 from penstock.deploy.driver.binding import Bound
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.line.network import Network
-from penstock.errors import InvalidInput, JobFailed, UnfitSession
+from penstock.errors import InvalidInput, JobFailed, NotEnoughSlots, UnfitSession
 from penstock.run.build import own_build
 
 HELLO = Hello(
@@ -155,3 +156,85 @@ def test_a_job_without_checkpoints_that_has_failed_is_not_scaled(monkeypatch: py
     attempts.now.roll.cancel()
     with pytest.raises(InvalidInput, match="the job was cancelled or has failed"):
         attempts.scale("one", 3)
+
+
+# -- other workers -----------------------------------------------------------------------------------------------------
+
+
+def resized(monkeypatch: pytest.MonkeyPatch, slots: int) -> Attempts:
+    """A job with one worker, in a session with so many slots for it."""
+    monkeypatch.setattr(series, "Attempt", NeverMet)
+    known: Any = SimpleNamespace(attempt=1, end=lambda: None, again=lambda: None, stuck=None, is_over=False)
+    return Attempts(around(), known, lambda *_: None, lambda *_: None, lambda: slots)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_workers_that_spark_has_no_slots_for_are_refused_before_the_others_are_ended(
+    monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    attempts, ended = resized(monkeypatch, slots), cast("Any", SimpleNamespace(are_all_at_work=False))
+    wish = Wish(None, None, Change(ended, (0, 1), 3))
+    assert attempts._epochs is not None
+    assert attempts._standing(attempts._epochs, wish, ended) is None
+    assert wish.is_answered == (slots < 3)
+    if slots < 3:
+        with pytest.raises(NotEnoughSlots, match="so 3 would be started anew, and Spark has 2 slots"):
+            wish.outcome()
+
+
+def test_as_many_workers_as_were_wished_for_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few slots there are by then: the attempt fails then, and the job goes on as it was."""
+    attempts = resized(monkeypatch, 2)
+    with pytest.raises(JobFailed, match="ended before its workers were there"):
+        attempts._begin_again(cast("Any", attempts._epochs), attempts._bound_again, None, 3)
+    assert attempts.now.workers_asked == 3
+    with pytest.raises(JobFailed, match="ended before its workers were there"):
+        attempts._begin_again(cast("Any", attempts._epochs), attempts._bound_again)
+    assert attempts.now.workers_asked == 1
+
+
+def test_a_job_whose_other_workers_were_refused_asks_for_those_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = resized(monkeypatch, 3)
+
+    def no_plan(*_: object) -> Bound:
+        msg = "no plan has work for 3 workers"
+        raise InvalidInput(msg)
+
+    def begin_again(_: object, bind: Bind, *__: object) -> None:
+        bind(around().order.dataflow, [HELLO])
+
+    monkeypatch.setattr(attempts, "_bind", no_plan)
+    monkeypatch.setattr(attempts, "_wanted", lambda *_: None)
+    monkeypatch.setattr(attempts, "_begin_again", begin_again)
+    monkeypatch.setattr(attempts, "_bury", lambda _: None)
+    monkeypatch.setattr(attempts, "_bound_again", lambda *_: None)
+    wish = Wish(None, None, Change(attempts.now, (0,), 3))
+    refused = attempts._cross(cast("Any", attempts._epochs), wish, None)
+    assert str(refused) == "no plan has work for 3 workers"
+    assert attempts._workers == 1
+
+
+# -- what has moved ----------------------------------------------------------------------------------------------------
+
+BEFORE = {"a/0": 1, "b/0": 2, "b/1": 1, "c/0": 0}
+
+
+def crossed(after: dict[str, int], stays: tuple[int, ...] | None, workers: tuple[int, int]) -> Crossing:
+    return Crossing.between(BEFORE, after, stays, workers, 2, 1, 0.1, kept=True, stood="they are others")
+
+
+def test_tasks_whose_worker_has_another_number_have_not_moved() -> None:
+    """Worker 0 leaves, and 1 and 2 are called 0 and 1."""
+    found = crossed({"a/0": 0, "b/0": 1, "b/1": 0, "c/0": 1}, (1, 2), (3, 2))
+    assert found.moved == ("c/0",)
+    assert "2 workers instead of 3, 1 task moved" in found.note
+
+
+def test_tasks_whose_worker_has_the_number_of_one_that_left_have_moved() -> None:
+    assert crossed({"a/0": 1, "b/0": 1, "b/1": 0, "c/0": 0}, (1, 2), (3, 2)).moved == ("a/0", "c/0")
+
+
+def test_where_all_workers_stay_a_task_has_moved_if_its_worker_is_another() -> None:
+    found = crossed({**BEFORE, "b/1": 0, "b/2": 0}, None, (3, 3))
+    assert (found.moved, found.scaled) == (("b/1",), {"b": (2, 3)})
+    assert crossed({**BEFORE, "c/0": 3}, (0, 1, 2), (3, 4)).moved == ("c/0",)

@@ -114,6 +114,45 @@ def test_rows_are_not_mixed_where_event_time_is_made_of_them() -> None:
         scaled(top.build(), "ticks", 2)
 
 
+def known(batch: pa.RecordBatch, task: int, sequence: int) -> None:
+    """A store whose key is task and sequence."""
+
+
+def unknown(batch: pa.RecordBatch, task: int) -> None:
+    """One that has keys of its own."""
+
+
+def with_a_callback(function: object, *, reads: str = "k", attached: bool = False) -> Dataflow:
+    top = ps.Topology("told")
+    ticks = top.source("ticks", io.rate(10, rows=10), tasks=2).select("value as n", "value % 3 as k", name="ticked")
+    counted = ticks.key_by("k").aggregate(rows="count(*)", name="count", tasks=2)
+    wanted = counted.key_by("k").aggregate(rows="sum(rows)", name="last", tasks=2) if reads == "k" else counted
+    wanted.sink("out", io.callback(function), **({} if attached else {"tasks": 2}))  # type: ignore[arg-type]
+    return top.build()
+
+
+@pytest.mark.parametrize("operator", ["out", "count"])
+def test_a_callback_that_tells_rows_by_task_and_sequence_keeps_its_tasks(operator: str) -> None:
+    flow = with_a_callback(known, reads="any")
+    assert tasks(scaled(with_a_callback(unknown, reads="any"), operator, 3))[operator] == 3
+    why = f"'{operator}' cannot have other numbers of tasks: callback sink 'out' asks for `sequence`.* by a key of"
+    with pytest.raises(InvalidInput, match=why) as refused:
+        scaled(flow, operator, 3)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_callback_inside_the_tasks_of_an_operator_keeps_them_too() -> None:
+    flow = with_a_callback(known, attached=True)
+    with pytest.raises(InvalidInput, match="'last' cannot have other numbers of tasks: callback sink 'out'"):
+        scaled(flow, "last", 3)
+
+
+def test_what_comes_to_a_callback_s_tasks_by_key_may_come_from_others() -> None:
+    flow = with_a_callback(known, attached=True)
+    assert tasks(scaled(flow, "count", 3))["count"] == 3
+    assert tasks(scaled(flow, "ticked", 3))["ticked"] == 3
+
+
 def test_a_plan_says_how_many_tasks_there_are() -> None:
     before = flow()
     after = scaled(before, "count", 5)

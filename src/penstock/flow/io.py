@@ -26,7 +26,7 @@ from penstock.model.kinds import require_kind
 from penstock.run.columns.kernels import Row
 from penstock.run.contract import Build, Task
 from penstock.run.endpoints import KEEPS_NOTHING, READS_NO_FILES, Mode, SinkFacts, SourceFacts
-from penstock.run.operators.sinks.callbacks import BatchCallback, RowCallback
+from penstock.run.operators.sinks.callbacks import SEQUENCE, BatchCallback, RowCallback, asked_by
 from penstock.run.operators.sinks.plain import Collect, Discard, Parquet
 from penstock.run.operators.sources.files import FilesSource, infer_schema, list_files
 from penstock.run.operators.sources.generated import GeneratorSource, RateSource
@@ -226,7 +226,8 @@ def callback(function: Callable[..., object], *, rows: bool = False) -> Sink:
     where the checkpoint stood; of a batch it is the first row's.
     """
     require_callable(function, "callback sink")
-    return Sink("callback", partial(_callback, function, rows), SinkFacts(repeats=True))
+    facts = SinkFacts(repeats=True, numbers=SEQUENCE in asked_by(function))
+    return Sink("callback", partial(_callback, function, rows), facts)
 
 
 def discard() -> Sink:

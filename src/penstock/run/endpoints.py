@@ -32,6 +32,7 @@ class SinkFacts:
     folder: str | None = None  # into files of this folder, as the driver names it
     mode: Mode = "append"
     repeats: bool = False  # after a recovery it is given rows again that it has had: at least once
+    numbers: bool = False  # it tells rows by the task that gives them and their number there
 
     @property
     def kept(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,9 @@ class Crossing:
     @classmethod
     def between(
         cls,
-        before: Plan,
-        after: Plan,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        stays: Sequence[int] | None,
         workers: tuple[int, int],
         attempt: int,
         epoch: int,
@@ -52,11 +53,16 @@ class Crossing:
         kept: bool,
         stood: str,
     ) -> Crossing:
-        """From one plan to another; `kept`: in the same processes. What is new or gone has not moved."""
-        then, now = (Counter(map(operator_of, plan.assignment)) for plan in (before, after))
+        """By which worker runs which task; `kept`: in the same processes. What is new or gone has not moved.
+
+        `stays`: the workers that stay, in the order of their new numbers, by which names of slots change too; None: all
+        do. So a task has moved where its worker is another one, whatever that is called.
+        """
+        then, now = (Counter(map(operator_of, tasks)) for tasks in (before, after))
+        numbers = range(workers[0]) if stays is None else stays
+        number_of = {old: new for new, old in enumerate(numbers)}
         scaled = {name: (then[name], now[name]) for name in then if then[name] != now[name]}
-        places = before.assignment
-        moved = tuple(task for task, slot in after.assignment.items() if places.get(task, slot) != slot)
+        moved = tuple(task for task, at in after.items() if task in before and number_of.get(before[task]) != at)
         return cls(attempt, epoch, seconds, moved, kept, stood, scaled, workers)
 
     @property

@@ -28,7 +28,7 @@ from penstock.deploy.driver.facts import jvm_ending, lost_jvm
 from penstock.deploy.driver.rendezvous import OVER_SECONDS
 from penstock.deploy.line.messages import Hello
 from penstock.deploy.scaling.planned import fitting_placing
-from penstock.errors import InvalidInput, JobFailed, PenstockError
+from penstock.errors import InvalidInput, JobFailed, NotEnoughSlots, PenstockError
 from penstock.model.plan import Plan
 from penstock.model.profile import Profile
 from penstock.run.dataflow import Dataflow, as_placed
@@ -198,8 +198,10 @@ class Attempts(OneByOne):
             self.now.await_work()
             took, now = time.monotonic() - began, self.now
             workers, kept = (before.workers_asked, now.workers_asked), attempt is not None
+            then, after = (each.deployment.worker_of if each.deployment else {} for each in (before, now))
+            stays = None if wish.change is None else wish.change.stays
             crossing = Crossing.between(
-                followed, self._plan, workers, now.number, now.begun_from, took, kept=kept, stood=wish.why_all
+                then, after, stays, workers, now.number, now.begun_from, took, kept=kept, stood=wish.why_all
             )
             self.crossings.append(crossing)
             self.moves += len(crossing.moved)
@@ -211,9 +213,16 @@ class Attempts(OneByOne):
 
         What fails before anybody has been told anything is no failure of the job's.
         """
-        if not before.are_all_at_work:
-            return None
         change = wish.change
+        if not before.are_all_at_work:
+            if change is not None and (there := self._slots()) < change.workers:  # before the others are ended
+                msg = (
+                    f"topology {self._name!r} keeps the workers that it has: one has ended because it had no tasks, so "
+                    f"{change.workers} would be started anew, and Spark has {there} slots for them; ask for "
+                    "fewer, or end other jobs"
+                )
+                wish.refuse(NotEnoughSlots(msg))
+            return None
         try:
             if change is None:
                 attempt = Attempt(self._around, epochs.attempt + 1, before.workers_asked, before)
@@ -269,8 +278,11 @@ class Attempts(OneByOne):
         refusals: list[PenstockError] = []
         change, followed = wish.change, wish.plan or self._plan
         tasks = () if followed is None else followed.assignment
+        held = self._workers
         if change is not None:
-            self._workers, change.joined = change.workers, None  # it is the job's own attempt from here on
+            self._workers = change.workers
+            if attempt is not None:
+                change.joined = None  # it is the job's own attempt from here on
 
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:
@@ -278,10 +290,11 @@ class Attempts(OneByOne):
                 return self._bind(self._wanted(wish, dataflow, after), after, hellos)
             except PenstockError as error:
                 refusals.append(error)
+                self._workers = held  # a recovery asks for these again
                 return self._bound_again(dataflow, hellos)
 
         try:
-            self._begin_again(epochs, bound, attempt)
+            self._begin_again(epochs, bound, attempt, None if change is None else change.workers)
         finally:
             if attempt is not None:  # not before: its workers have to hear where to go
                 before.leave()
@@ -366,12 +379,15 @@ class Attempts(OneByOne):
         self.recovered.append(recovery)
         log.warning("job %r: %s", self._name, recovery.outcome)
 
-    def _begin_again(self, epochs: DriverEpochs, bind: Bind, over: Attempt | None = None) -> None:
+    def _begin_again(
+        self, epochs: DriverEpochs, bind: Bind, over: Attempt | None = None, exactly: int | None = None
+    ) -> None:
         """The next attempt, until its workers are at work; raises what it has failed with before.
 
-        `over` is one to which processes have gone over; None: Spark is asked for others.
+        `over` is one to which processes have gone over; None: Spark is asked for others, for as many as were wished for
+        (`exactly`), else for as many as there are slots for.
         """
-        workers = max(1, min(self._workers, self._slots())) if over is None else over.workers_asked
+        workers = exactly or max(1, min(self._workers, self._slots())) if over is None else over.workers_asked
         attempt = self._asked_of_spark(epochs.attempt, workers) if over is None else over
         attempt.number = epochs.attempt
         with self._words:

@@ -166,7 +166,7 @@ def _resized(job: Job, call: Mapping[str, Any]) -> dict[str, object]:
         crossing = job.add_workers(wanted - held, take_last_slot=bool(call.get("take_last_slot")))
     else:
         crossing = job.remove_workers(held - wanted)
-    return {"workers": wanted, **_told(crossing)}
+    return {"workers": crossing.workers[1], **_told(crossing)}
 
 
 def _drained(job: Job, call: Mapping[str, Any]) -> dict[str, object]:

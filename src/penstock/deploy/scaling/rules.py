@@ -18,6 +18,7 @@ from penstock.run.dataflow import FORWARD, Dataflow, Input, OperatorSpec
 from penstock.run.engine.worker_share import EdgeNumbers, job_streams
 
 ORDERED = "so its tasks stay as many as they are"
+BY_TURNS = {"shuffle", "local-or-shuffle", "partial-key"}  # groupings by which a row's task follows from its sender
 
 
 def scaled(dataflow: Dataflow, operator: str, tasks: int) -> Dataflow:
@@ -41,7 +42,39 @@ def scaled(dataflow: Dataflow, operator: str, tasks: int) -> Dataflow:
     after = replace(dataflow, operators=tuple(changed))
     _require_names(after, operator, tasks)
     _require_order(dataflow, after, operator, tasks)
+    require_numbers(dataflow, after)
     return after
+
+
+def require_numbers(before: Dataflow, after: Dataflow) -> None:
+    """Refuse other numbers of tasks where a sink tells rows by task and sequence, and would have them from other tasks.
+
+    It has had rows behind the epoch from which the job goes on. They come again, and under other numbers they are
+    there twice.
+    """
+    then = {spec.name: spec.tasks for spec in before.operators}
+    changed = [spec.name for spec in after.operators if spec.tasks != then.get(spec.name, spec.tasks)]
+    elsewhere = set(changed)  # operators of which a row may meet another task than before
+    dealt = set(changed)  # those, and all that read them
+    for spec in after.operators:  # what is read comes before its reader
+        for read in spec.inputs:
+            if read.operator in dealt:
+                dealt.add(spec.name)
+            if read.operator in dealt and (read.grouping.kind in BY_TURNS or _keeps_task(read, elsewhere)):
+                elsewhere.add(spec.name)
+        numbering = [spec.name] if spec.sink.numbers else [sink.name for sink in spec.sinks if sink.facts.numbers]
+        if spec.name in elsewhere and numbering:
+            msg = (
+                f"operator {changed[0]!r} cannot have other numbers of tasks: callback sink {numbering[0]!r} asks for "
+                "`sequence`, and rows that it has had would come again from other tasks under other numbers; have it "
+                "tell rows by a key of their own, and not ask for `sequence`"
+            )
+            raise InvalidInput(msg)
+
+
+def _keeps_task(read: Input, elsewhere: set[str]) -> bool:
+    """Whether rows that other tasks send come to other tasks for it."""
+    return read.grouping.kind == FORWARD and read.operator in elsewhere
 
 
 def forward_streams(dataflow: Dataflow) -> frozenset[tuple[str, str]]:

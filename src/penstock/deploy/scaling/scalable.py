@@ -16,7 +16,7 @@ from penstock.deploy.line.messages import Hello
 from penstock.deploy.scaling.leaving import executors_of_tasks, inactive_executors, room_elsewhere
 from penstock.deploy.scaling.planned import fitting, fitting_placing, planned, spread
 from penstock.deploy.scaling.room import numbered_anew, require_room, who_leaves, workers_of_node
-from penstock.deploy.scaling.rules import scaled
+from penstock.deploy.scaling.rules import require_numbers, scaled
 from penstock.deploy.session import live_jobs
 from penstock.errors import InvalidInput
 from penstock.model.plan import Plan
@@ -142,6 +142,8 @@ class Scalable:
             if not number_of and not joining:
                 msg = f"all workers of job {self.name!r} would leave, and Spark has no slot for others"
                 raise InvalidInput(msg)
+            after = sized(self._order.dataflow, len(number_of) + joining)
+            require_numbers(self.dataflow, as_placed(after, self.worker_of))
             return sorted(number_of)
 
         def plan_of(hellos: Sequence[Hello]) -> tuple[Plan, Profile | None]:
