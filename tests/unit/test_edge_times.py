@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.run.contract import BEFORE_TIME_US, END_OF_TIME_US, IDLE_US
+from penstock.run.machine.edge_times import EdgeTimes
 from penstock.run.machine.instructions import Advance, EdgeLayout, Finish, Idle, Run, TaskLayout, Wait, WorkerLayout
 from penstock.run.machine.machine import Machine
+from penstock.run.machine.state import TaskState
 
 
 def machine(edges: int, *, timed: bool = False) -> Machine:
@@ -174,3 +176,18 @@ def test_time_is_the_least_of_the_live_edges_and_never_goes_back(events: list) -
         assert one.event_time(0)[1] == is_idle
         if len(ended) == 3:
             return
+
+
+def test_a_number_that_is_given_anew_brings_neither_idleness_nor_quiet_along() -> None:
+    times = EdgeTimes(2)
+    reader = TaskState(TaskLayout("reader/0", 1, timed=True, idle_us=10), [0, 1], [], 2)
+    times.marked(0, 5, reader)
+    times.quieten(reader, 100)
+    times.marked(1, IDLE_US, reader)
+    for edge in (0, 1):
+        times.added(edge)
+    assert not times.saved(reader).idle
+    assert not times.quieten(reader, 105), "quiet begins with a look of its own"
+    assert times.quieten(reader, 115)
+    times.pass_on(1, 0)
+    assert list(times.saved(reader).idle) == [0], "and an edge that is led elsewhere stays idle"

@@ -11,10 +11,12 @@ import pytest
 
 from penstock.run.engine.moves import Moves as WorkerMoves
 from penstock.run.engine.task_runner import TaskRunner
-from penstock.run.engine.worker_share import EdgeNumbers
+from penstock.run.engine.worker_share import EdgeNumbers, RunSettings
 from penstock.run.machine.alignment import Alignment
 from penstock.run.machine.edge_times import EdgeTimes
 from penstock.run.machine.moves import Moves
+from penstock_lab.simulate import live_moves
+from penstock_lab.simulate import workers as simulated
 from penstock_lab.simulate.live_moves import LiveMoves
 from penstock_lab.simulate.workers import SimulationFailed
 
@@ -46,6 +48,30 @@ def test_the_seeds_move_sources_sinks_and_all_tasks_of_a_worker_and_refuse_what_
         seen.update({"moves": simulation.moves})
     assert {"'came'", "'ended'", "'dropped'", "move home", "source/", "out/"} <= seen.keys()
     assert seen["moves"] >= 100
+
+
+SOME_THAT_LINGER = (*range(248, 256), 354)
+
+
+def lingering(patch: Patch) -> None:
+    """Short jobs whose batches wait for others, so that tasks finish just before a marker, with rows in hand."""
+    patch(live_moves, "LENGTHS", (1, 4, 12, 30))
+    settings = {"linger_ms": 5.0, "rows_max": 64}
+    patch(simulated, "RunSettings", lambda **given: RunSettings(**{**given, **settings}))
+
+
+def test_what_lingers_of_a_task_that_finishes_before_the_marker_goes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lingering(monkeypatch.setattr)
+    for seed in SOME_THAT_LINGER:
+        LiveMoves(seed).run()
+
+    def behind(moves: WorkerMoves, t: int) -> None:
+        moves._parts.machine.left(t)
+        moves._left.append(t)
+
+    monkeypatch.setattr(WorkerMoves, "_leave_here", behind)
+    failed = [str(found).splitlines()[0] for seed in SOME_THAT_LINGER if (found := failure_of(seed)) is not None]
+    assert any("which it has left" in line for line in failed), failed
 
 
 # -- planted faults ----------------------------------------------------------------------------------------------------

@@ -364,6 +364,8 @@ class Moves:
         for t in tuple(machine.moves.leaving):
             self._leave_here(t)
         self._leave_left()
+        if self._left:
+            self._parts.report()  # what they have done since the last report is told while they count here
         for t in self._left:
             snapshots.leave(t)
             self._parts.runner.put_away(t)

@@ -46,12 +46,17 @@ class EdgeTimes:
         if new == len(self._marks):
             self._marks.append(mark_us)
         self._marks[new] = mark_us
-        self._idle.discard(new)
-        if old in self._idle:
+        is_idle = old in self._idle
+        for edge in (old, new):  # a number that is given up, or given anew, brings nothing along
+            if edge is not None:
+                self.forget(edge)
+        if is_idle:
             self._idle.add(new)
-        if old is not None:
-            self._idle.discard(old)
-            self._quiet_us.pop(old, None)
+
+    def forget(self, edge: int) -> None:
+        """Nothing more comes along an edge; its number may be given to another."""
+        self._idle.discard(edge)
+        self._quiet_us.pop(edge, None)
 
     def marked(self, edge: int, time_us: int, task: TaskState) -> None:
         """A mark has been taken; of the marks for a timed task only idleness counts."""

@@ -122,6 +122,7 @@ class Moves:
             self._ready.consider(t)
         for e in self._new_edges:
             self._alignment.forget(e)
+            self._times.forget(e)
         coming = len(self.coming)
         self._free_tasks += self.coming
         self._free_edges += self._new_edges
@@ -236,6 +237,7 @@ class Moves:
 
     def _give_up(self, e: int) -> None:
         """Nothing more comes in along an edge."""
+        self._times.forget(e)
         self._credit.forgive(e)
         if self._alignment.forget(e):
             msg = f"edge {e} brought something behind the marker of epoch {self.epoch}, at which it was led elsewhere"
