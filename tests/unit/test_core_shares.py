@@ -34,6 +34,17 @@ def test_a_worker_that_gets_its_work_done_is_not_slow_however_little_it_had_of_i
     assert slow_after({}, {A: had(0.3, 0.1), B: had(0.9, 0.9)}, 10.0, HORIZON_S) == {}
 
 
+def test_a_nearly_idle_worker_is_not_slow_on_a_crowded_machine() -> None:
+    """Measured: 5 % of a core to do, beside two that always have work, and six others, on two cores."""
+    for idle, beside in (
+        (CoreTime(1.0, 0.022, 0.582), CoreTime(1.0, 0.073, 0.927)),
+        (CoreTime(1.0, 0.014, 0.739), CoreTime(1.0, 0.053, 0.947)),
+        (CoreTime(1.0, 0.010, 0.820), CoreTime(1.0, 0.035, 0.965)),
+    ):
+        assert slow_after({}, {A: idle, B: beside, C: beside}, 10.0, HORIZON_S) == {}
+    assert slow_after({}, {A: CoreTime(1.0, 0.02, 0.96), B: had(0.6, 0.5)}, 10.0, HORIZON_S).keys() == {A}
+
+
 def test_a_share_of_hardly_any_work_is_compared_with_nothing() -> None:
     assert slow_after({}, {A: had(1.0, 0.3), B: had(0.001, 1.0)}, 10.0, HORIZON_S) == {}
 

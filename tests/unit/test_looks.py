@@ -91,7 +91,7 @@ def test_a_look_has_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         slots_of_workers=lambda: SLOTS,
         dataflow=flow,
     )
-    workers: Any = [SimpleNamespace(address=f"host:{k % 2}") for k in range(3)]
+    workers: Any = [SimpleNamespace(address=f"host:{k % 2}", pid=k) for k in range(3)]
     crossings: list[Crossing] = []
     sizes = {"ticks/0": 70, "gone/0": 9}
     looks = Looks(AdaptSettings(interval_s=1.0), crossings, sizes)
@@ -109,8 +109,31 @@ def test_a_look_has_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     again = looks.at(job, workers, metrics)
     assert again is not None
     assert (again.pause_s, again.speed) == (0.3, found.speed)
-    moved = looks.at(job, [SimpleNamespace(address="other:1")], metrics)  # type: ignore[list-item]
+    moved = looks.at(job, [SimpleNamespace(address="other:1", pid=0)], metrics)  # type: ignore[list-item]
     assert moved is not None
     assert moved.speed == {}  # nodes are others now
     job.plan = None
     assert looks.at(job, workers, metrics) is None
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [
+        [("host:0", 2), ("host:0", 3)],  # worker 0, the slow one, has left, and the others have its number and the next
+        [("host:0", 2), ("host:0", 1), ("host:0", 3)],
+        [("host:0", 7), ("host:0", 2), ("host:0", 3)],  # it was started anew
+        [("host:0", 1), ("host:0", 2), ("host:0", 3), ("host:0", 4)],
+    ],
+)
+def test_what_is_known_of_a_slow_worker_is_held_against_no_other(processes: list[tuple[str, int]]) -> None:
+    slots, looks = Slots(("n1",) * 4), Looks(AdaptSettings())
+
+    def hellos(known: list[tuple[str, int]]) -> Any:  # noqa: ANN401 # a hello is more
+        return [SimpleNamespace(address=address, pid=pid) for address, pid in known]
+
+    three = hellos([("host:0", 1), ("host:0", 2), ("host:0", 3)])
+    times = {slots.slot(worker): CoreTime(60.0, ran, 60.0 - ran) for worker, ran in ((0, 10.0), (1, 59.0), (2, 59.0))}
+    assert looks._speeds(three, times, 0.0).keys() == {slots.slot(0)}
+    sound = {slots.slot(worker): CoreTime(60.0, 8.0, 0.2) for worker in range(len(processes))}
+    assert looks._speeds(three, sound, 1.0).keys() == {slots.slot(0)}  # relieved
+    assert looks._speeds(hellos(processes), sound, 2.0) == {}

@@ -4,7 +4,7 @@ Of the time in which a worker had work, its thread ran for some and waited for a
 *share*: a fifth beside four busy processes on its core, or under a quota of a fifth. A worker is slow where its share
 is well below the best worker's and it had work nearly all the time; then its speed is its share. What all have lost is
 not held against anybody: no move brings it back. Who has little to do meets others at each wake-up, so its share is
-low by chance, and its work is done all the same.
+low by chance, and its waits look like work; but it has idle moments (`BUSY`), and its work is done all the same.
 
 Who was slow and has been relieved does little, and has a fine share by then: under a quota as long as it stays below.
 So a better figure is believed when the worker does as much as it did when it was found slow, or when the horizon has
@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from penstock.model.plan import Slot
 
 SLOW = 0.6  # of the best share, and below: shares of sound workers on one busy machine differ by less, mostly
-BUSY = 0.8  # of an interval in which a worker had work: below, its share is chance, and it is no worry
+# With 5 % of a core to do a worker "had work" for up to 83 % of the time on a crowded machine, because its waits count.
+BUSY = 0.95  # of an interval in which a worker had work: below, it gets its work done, and its share is chance
 SEEN_MIN = 0.01  # likewise, for a share that others are compared with: chance makes it too low, not too high
 STEADY = 0.3  # relative: a new figure of a slow worker that differs by less is the one that is known
 AS_MUCH = 0.9  # of what a slow worker did, to count as the same

@@ -2,7 +2,7 @@
 
 Speeds, full workers and starved replicas come from the metric log, sizes of state from what workers last said of their
 parts of an epoch, pauses from the times that the job has gone over before. What is remembered of slow workers from look
-to look is by node and worker, as long as the job's executors are the same.
+to look is by node and worker, as long as the job's processes are the same under the same numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Looks:
     crossings: Sequence[Crossing] = ()  # of the job so far; it grows
     state_bytes: Mapping[str, int] = field(default_factory=dict)  # of tasks, as last saved; it changes
     slow: dict[Slot, Slow] = field(default_factory=dict)
-    executors: frozenset[str] = frozenset()
+    processes: tuple[tuple[str, int], ...] = ()  # by worker
     free: Free | None = None
 
     def at(self, job: Job, workers: Sequence[Hello], metrics: MetricLog) -> Look | None:
@@ -79,9 +79,9 @@ class Looks:
         )
 
     def _speeds(self, workers: Sequence[Hello], times: Mapping[Slot, CoreTime], now_s: float) -> dict[Slot, float]:
-        executors = frozenset(hello.address for hello in workers)
-        if executors != self.executors:  # what a node is called has changed
-            self.slow, self.executors = {}, executors
+        processes = tuple((hello.address, hello.pid) for hello in workers)
+        if processes != self.processes:  # a worker's name may be another one's now, and its core too
+            self.slow, self.processes = {}, processes
         self.slow = slow_after(self.slow, times, now_s, self.settings.horizon_s)
         return {slot: known.speed for slot, known in self.slow.items()}
 
