@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import JobFailed
 from penstock.optimise.place import REGISTRY
 from penstock_lab.bench.adapt import aims, gaps, jobs, measure, often, pauses, routes
 from penstock_lab.bench.adapt.gaps import Arrival, Window
@@ -103,17 +105,56 @@ def test_every_section_has_its_aims() -> None:
     sections = {
         "adapt_pause": [pause],
         "adapt_others": [others],
-        "adapt_routes": [{"off": 0.05, "next_off": 0.2}],
-        "adapt_often": [{"moves_a_minute": 99.0, "rows_wrong": 0, "driver_growth": None, "workers_growth": 0.01}],
+        "adapt_routes": [
+            {"moved": 3, "saved": 0.4, "off": 0.05, "next_off": 0.2},
+            {"moved": 3, "saved": 0.0, "off": 0.0, "next_off": 0.0},
+            {"moved": 0, "saved": 0.0, "off": 0.0, "next_off": 0.0},
+        ],
+        "adapt_often": [
+            {
+                "moves_a_minute": 99.0,
+                "rows_wrong": 0,
+                "failed": 0,
+                "recoveries": 4,
+                "driver_growth": None,
+                "workers_growth": 0.01,
+            }
+        ],
     }
     verdicts = {str(row["aim"]): row["verdict"] for row in measure.verdicts(sections)}
     assert verdicts["pause p50 ms, 10 MB"] == "missed"
     assert verdicts["pause p99 ms, 10 MB"] == "met"
     assert verdicts["bytes between nodes off the foretold, round 1"] == "met"
     assert verdicts["the next profile off the foretold, round 1"] == "missed"
+    saved = [verdicts[f"bytes between nodes saved, round {number}"] for number in (1, 2, 3)]
+    assert saved == ["met", "missed", "not measured"]
+    assert verdicts["bytes between nodes off the foretold, round 3"] == "not measured"
     assert verdicts["moves a minute"] == "missed"
+    assert (verdicts["moves that failed"], verdicts["recoveries"]) == ("met", "missed")
     assert verdicts["rows lost or there twice"] == "met"
     assert verdicts["growth of memory, driver"] == "not measured"
+
+
+def test_the_pause_of_a_move_that_failed_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        msg = "it took over 60 s"
+        raise JobFailed(msg)
+
+    run, found = pauses._Run(None, pauses.Case("native", 0, 1), str(tmp_path)), pauses.Watched()  # type: ignore[arg-type]
+    places = {"state/0": 1, "other-a/0": 1, "other-b/0": 2}
+    monkeypatch.setattr(run, "job", SimpleNamespace(worker_of=places, move=fails), raising=False)
+    for waits in ("_wait", "_await_schedule"):
+        monkeypatch.setattr(run, waits, lambda _: None)
+    run.move(found)
+    assert found.failures == ["it took over 60 s"]
+    assert (len(found.around), len(found.asked), found.stood_s) == (1, 1, [])
+    begin = found.around[0].begin_s
+    found.came = {
+        name: came((begin - 1.0, 9), (begin + 60.0, 19), (begin + 61.0, 29)) for name in (jobs.STATE, "a", "b")
+    }
+    row = pauses.pause_row(pauses.Case("native", 0, 1), found)
+    assert (row["failed"], row["pause_p99_ms"]) == (1, pytest.approx(61_000.0))
+    assert aims.of_pauses([row])[1]["verdict"] == "missed"
 
 
 def test_python_state_and_others_at_full_speed_have_lines_without_aims() -> None:
@@ -181,11 +222,32 @@ def test_both_answers_are_compared_with_arithmetic() -> None:
     numbers = np.arange(1_000)
     keys = numbers * jobs.SPREAD % often.KEYS
     counts = {key: (int((keys == key).sum()), int(numbers[keys == key].sum())) for key in range(often.KEYS)}
-    assert often.compared(numbers, counts) == 0
-    assert often.compared(np.append(numbers, 7), counts) == 1
-    assert often.compared(np.delete(numbers, 7), counts) == 1
-    assert often.compared(numbers, {**counts, 3: (counts[3][0] + 1, counts[3][1])}) == 1
-    assert often.compared(numbers, {**counts, 3: (counts[3][0], counts[3][1] - 5)}) == 1
+    rows = len(numbers)
+    assert often.compared(numbers, counts, rows) == 0
+    assert often.compared(np.append(numbers, 7), counts, rows) == 1
+    assert often.compared(np.append(numbers, rows), counts, rows) == 1
+    assert often.compared(np.delete(numbers, 7), counts, rows) == 1
+    assert often.compared(numbers, {**counts, 3: (counts[3][0] + 1, counts[3][1])}, rows) == 1
+    assert often.compared(numbers, {**counts, 3: (counts[3][0], counts[3][1] - 5)}, rows) == 1
+
+
+def test_the_last_rows_are_missed_where_they_are_lost_both_ways() -> None:
+    given, came_here = 1_000, np.arange(800)
+    keys = came_here * jobs.SPREAD % often.KEYS
+    counts = {key: (int((keys == key).sum()), int(came_here[keys == key].sum())) for key in range(often.KEYS)}
+    assert often.compared(came_here, counts, given) == 2 * 200
+    assert often.compared(came_here[:0], {}, given) == 2 * given
+
+
+def test_how_many_rows_a_source_gives_is_said_when_it_closes_however_often_it_is_asked(tmp_path: Path) -> None:
+    source = jobs.Numbered(str(tmp_path), "numbers", often.KEYS, often.ROWS_PER_SECOND)
+    first = given_by(source, 0, 3)
+    rows = source.close()
+    for start in (0, 3):
+        batches = [batch for batch in source(0, 1, start) if batch is not None]
+        numbers = [n for batch in batches for n in batch.column("v").to_pylist()]
+        assert numbers == list(range(start * first[0].num_rows, rows))
+    assert list(source(0, 1, rows // first[0].num_rows)) == []
 
 
 def test_a_move_leaves_no_worker_empty() -> None:

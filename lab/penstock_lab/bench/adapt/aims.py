@@ -11,6 +11,7 @@ PAUSE_P50_MS = 100.0
 PAUSE_P99_MS = {0: 300.0, 10: 300.0, 100: 1_000.0}  # by MB of native state
 FALL_MAX = 0.05  # of the throughput of others while a task moves
 LATENCY_RATIO_MAX = 2.0  # p99 of streams that do not pass the task
+SAVED_MIN = 0.05  # of the bytes between nodes, where a plan was to save some: less is noise
 OFF_MAX = 0.10  # of what a plan foretold
 MEMORY_GROWTH_MAX = 0.10  # while tasks move again and again
 OFTEN_PER_MINUTE = 100.0
@@ -50,11 +51,13 @@ def of_others(rows: Sequence[Row]) -> list[Row]:
 
 
 def of_routes(rows: Sequence[Row]) -> list[Row]:
-    """What plans foretold."""
+    """What plans brought, and whether that is what they foretold; where nothing moved neither has been measured."""
     found = []
     for number, row in enumerate(rows, start=1):
-        found.append(verdict(f"bytes between nodes off the foretold, round {number}", row["off"], OFF_MAX))
-        found.append(verdict(f"the next profile off the foretold, round {number}", row["next_off"], OFF_MAX))
+        saved, off, next_off = (row[name] if row["moved"] else None for name in ("saved", "off", "next_off"))
+        found.append(verdict(f"bytes between nodes saved, round {number}", saved, SAVED_MIN, at_least=True))
+        found.append(verdict(f"bytes between nodes off the foretold, round {number}", off, OFF_MAX))
+        found.append(verdict(f"the next profile off the foretold, round {number}", next_off, OFF_MAX))
     return found
 
 
@@ -63,6 +66,8 @@ def of_often(rows: Sequence[Row]) -> list[Row]:
     found = []
     for row in rows:
         found.append(verdict("moves a minute", row["moves_a_minute"], OFTEN_PER_MINUTE, at_least=True))
+        found.append(verdict("moves that failed", row["failed"], 0))
+        found.append(verdict("recoveries", row["recoveries"], 0))
         found.append(verdict("rows lost or there twice", row["rows_wrong"], 0))
         found += [
             verdict(f"growth of memory, {who}", row[f"{who}_growth"], MEMORY_GROWTH_MAX)

@@ -30,7 +30,8 @@ FILL_ROWS = 4096  # of a batch that fills the state, and of one of a source at f
 FEW_KEYS = 100
 SPREAD = 7919  # a prime: numbers meet all keys
 NATIVE_BYTES_A_KEY, PYTHON_BYTES_A_KEY = 48, 60  # in a part before compression
-END = "end"
+END = "end"  # a file; it says how many batches a source gives in all: nothing in it, no more
+CLOSE_S = 1.0  # from the word that a source ends until it does, beyond which no batch is due
 OTHERS = ("a", "b")
 STATE = "state"
 
@@ -56,7 +57,7 @@ class Numbered:
             yield _batch(keys, np.full(len(keys), -1), 0)
         rows = FILL_ROWS if self.rows_per_second is None else max(1, round(self.rows_per_second * self.batch_s))
         began_us, at = self._began_us(), max(0, start - fill)
-        while not os.path.exists(f"{self.folder}/{END}"):
+        while (whole := self._whole()) is None or at < whole:
             due_us = began_us + int(at * self.batch_s * 1e6)
             if self.rows_per_second is not None and time.time_ns() // 1000 < due_us:
                 yield None
@@ -64,6 +65,24 @@ class Numbered:
             numbers = np.arange(at * rows, (at + 1) * rows)
             yield _batch(numbers * SPREAD % self.keys, numbers, due_us)
             at += 1
+
+    def close(self) -> int:
+        """Have it end soon; how many rows it will have given by then, however often it is asked again."""
+        if self.rows_per_second is None or self.keys > FEW_KEYS:
+            msg = "how many rows a source gives at full speed, or beside those that fill a state, is not known"
+            raise ValueError(msg)
+        whole = int(((time.time_ns() // 1000 - self._began_us()) / 1e6 + CLOSE_S) / self.batch_s)
+        hidden = Path(self.folder, f"{END}.new")
+        hidden.write_text(str(whole))
+        hidden.replace(Path(self.folder, END))
+        return whole * max(1, round(self.rows_per_second * self.batch_s))
+
+    def _whole(self) -> int | None:
+        """How many batches it gives in all, if that is known yet."""
+        try:
+            return int(Path(self.folder, END).read_text() or 0)
+        except FileNotFoundError:
+            return None
 
     def _began_us(self) -> int:
         """When the schedule began: the first who asks decides."""

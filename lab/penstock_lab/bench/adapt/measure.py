@@ -55,7 +55,7 @@ def main(quick: bool = False, progress: Progress = lambda message: None) -> dict
     sections = {"adapt_pause": noted("pauses", watch_all)}
     sections["adapt_others"] = [pauses.others_row(case, found) for case, found in watched]
     sections["adapt_routes"] = noted(
-        "even to best", lambda: routes.replanned(spark, QUICK_ROUNDS if quick else ROUNDS, lengths, progress)
+        "even to fewer bytes", lambda: routes.replanned(spark, QUICK_ROUNDS if quick else ROUNDS, lengths, progress)
     )
     sections["adapt_schedulers"] = noted("schedulers", lambda: routes.adapted(spark, schedulers, lengths, progress))
     sections["adapt_often"] = noted(
@@ -102,7 +102,7 @@ BENCH = Bench(
     {
         "adapt_pause": "longest time without a new row around a move; at rest; and of a stop and restart",
         "adapt_others": "streams that do not pass the moved task, from the call of a move to its answer, and at rest",
-        "adapt_routes": "routes from even to best while it runs",
+        "adapt_routes": "routes from even to a plan with fewer bytes between nodes, while it runs",
         "adapt_schedulers": "each scheduler asked by a job that adapts, from even",
         "adapt_often": "moving again and again",
         "adapt_aims": "aims",
@@ -110,7 +110,7 @@ BENCH = Bench(
     },
     {
         "adapt_others": _shares("fall"),
-        "adapt_routes": _shares("off", "next_off"),
+        "adapt_routes": _shares("saved", "off", "next_off"),
         "adapt_schedulers": _without_words,
         "adapt_often": _shares("driver_growth", "workers_growth"),
     },

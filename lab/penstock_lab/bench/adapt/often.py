@@ -37,11 +37,15 @@ SAMPLE_S = 1.0
 CLOSING_S = 300.0  # for the rows on their way when all is over
 
 
+def numbered(folder: str) -> jobs.Numbered:
+    """The source."""
+    return jobs.Numbered(folder, "numbers", KEYS, ROWS_PER_SECOND)
+
+
 def moving(folder: str) -> ps.Topology:
     """Numbered rows, each kept by itself and counted by key."""
     top = ps.Topology("often")
-    source = jobs.Numbered(folder, "numbers", KEYS, ROWS_PER_SECOND)
-    rows = top.source("numbers", io.generator(source, jobs.SCHEMA))
+    rows = top.source("numbers", io.generator(numbered(folder), jobs.SCHEMA))
     rows.select("v", name="each").sink("rows", io.parquet(Path(folder, "rows")), tasks=2)
     counted = rows.key_by("k").aggregate(n="count(*)", s="sum(v)", emit="end", name="count", tasks=3)
     counted.sink("counts", io.collect())
@@ -105,9 +109,9 @@ def run(spark: SparkSession, minutes: float, per_minute: float, progress: Progre
                 except PenstockError as error:
                     failures.append(str(error))
             seconds = time.monotonic() - began
-            Path(folder, jobs.END).touch()
+            rows = numbered(folder).close()
             results = job.results if job.wait(CLOSING_S) else {}
-            wrong, rows = wrong_rows(results)
+            wrong = wrong_rows(results, rows)
         return {
             "minutes": minutes,
             "moves": len(stood),
@@ -135,20 +139,22 @@ def choice(chance: np.random.Generator, worker_of: Mapping[str, int], workers: i
     return task, others[int(chance.integers(len(others)))]
 
 
-def wrong_rows(results: dict[str, DataFrame]) -> tuple[int | None, int]:
-    """How many rows are missing, there twice or counted wrongly, and how many there are; None: there is no answer."""
+def wrong_rows(results: dict[str, DataFrame], rows: int) -> int | None:
+    """How many rows are missing, there twice or counted wrongly, of so many; None: there is no answer."""
     if not results:
-        return None, 0
+        return None
     numbers = np.sort(results["rows"].toArrow().column("v").to_numpy())
     counts = {row.k: (row.n, row.s) for row in results["counts"].collect()}
-    return compared(numbers, counts), len(numbers)
+    return compared(numbers, counts, rows)
 
 
-def compared(numbers: np.ndarray, counts: dict[int, tuple[int, int]]) -> int:
-    """Differences from what the numbers from 0 on have to be, and from what their keys have to count."""
-    rows = int(numbers.max()) + 1 if len(numbers) else 0
-    times = np.bincount(numbers, minlength=rows) if rows else np.zeros(0, np.int64)
-    wrong = int(np.abs(times - 1).sum())
+def compared(numbers: np.ndarray, counts: dict[int, tuple[int, int]], rows: int) -> int:
+    """Differences from the numbers that the source gave, of which there were so many, and from what keys count of them.
+
+    How many there were is told by the source. The largest that came would hide all behind it that did not.
+    """
+    times = np.bincount(numbers, minlength=rows) if len(numbers) else np.zeros(rows, np.int64)
+    wrong = int(np.abs(times[:rows] - 1).sum() + times[rows:].sum())
     whole = np.arange(rows)
     keys = whole * jobs.SPREAD % KEYS
     expected_n, expected_s = np.bincount(keys, minlength=KEYS), np.bincount(keys, weights=whole, minlength=KEYS)
