@@ -68,8 +68,10 @@ def test_a_task_goes_there_and_back_and_nothing_is_lost_or_comes_twice(
     assert sum("while the others went on" in note for note in job.notes) == 7
     gate.touch()
     assert rows_of(job) == answer()
-    told = [row["tuples_in"] for row in job.metrics("tasks").to_pylist() if row["task"].startswith("count/")]
-    assert sum(told) == ROWS, "what a task did between a report and its hand-over is told as well"
+    told = {task: totals["tuples_in"] for task, totals in job.totals().items()}
+    assert told["count/0"] + told["count/1"] == ROWS, (
+        "what a task did between a report and its hand-over is told as well"
+    )
     footprint.assert_gone()
 
 
