@@ -91,13 +91,9 @@ def test_a_job_whose_worker_has_nothing_to_do_goes_over_in_new_processes(
     await_epoch(job, 1)
     assert job.move(list(job.worker_of), 0).has_kept_processes
     await_epoch(job, job.epoch + 1)  # worker 1 has gone: it had nothing to do
-    try:
-        back = job.move("count/1", 1)
-    except InvalidInput as error:  # Spark decides on which executors new processes are
-        assert "but Spark gave" in str(error)  # noqa: PT017 # one of two that may be
-    else:
-        assert not back.has_kept_processes
-        assert len({*job.worker_of.values()}) == 2
+    back = job.move("count/1", 1)  # also where Spark starts the new processes on other executors
+    assert not back.has_kept_processes
+    assert len({*job.worker_of.values()}) == 2
     gate.touch()
     assert rows_of(job) == answer()
     footprint.assert_gone()

@@ -286,8 +286,9 @@ class Attempts(OneByOne):
 
         def bound(dataflow: Dataflow, hellos: Sequence[Hello]) -> Bound:
             try:
-                after = as_placed(dataflow, tasks)
-                return self._bind(self._wanted(wish, dataflow, after), after, hellos)
+                return self._bound_as_wished(
+                    wish, dataflow, as_placed(dataflow, tasks), hellos, are_new=attempt is None
+                )
             except PenstockError as error:
                 refusals.append(error)
                 self._workers = held  # a recovery asks for these again
@@ -299,6 +300,21 @@ class Attempts(OneByOne):
             if attempt is not None:  # not before: its workers have to hear where to go
                 before.leave()
         return refusals[0] if refusals else None
+
+    def _bound_as_wished(
+        self, wish: Wish, given: Dataflow, dataflow: Dataflow, hellos: Sequence[Hello], *, are_new: bool
+    ) -> Bound:
+        """The wish's plan; in new processes, which are wherever Spark starts them, else its groups of tasks."""
+        wanted = self._wanted(wish, given, dataflow)
+        try:
+            return self._bind(wanted, dataflow, hellos)
+        except PenstockError:
+            if not are_new or wish.plan is None:
+                raise
+            for placing in placing_again(wanted, wish.plan, hellos)[1:-1]:
+                with contextlib.suppress(PenstockError):
+                    return self._bind(placing, dataflow, hellos)
+            raise
 
     def _typed(self, error: Exception) -> PenstockError:
         """What a failure is to the job: also one of Spark's or py4j's own, or of this process."""
