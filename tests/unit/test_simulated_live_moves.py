@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from penstock.run.engine.moves import Moves as WorkerMoves
 from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.engine.worker_share import EdgeNumbers, RunSettings
 from penstock.run.machine.alignment import Alignment
@@ -119,10 +118,6 @@ def ends_are_not_told(patch: Patch) -> None:
     patch(Moves, "still_to_switch", lambda moves, t: [])
 
 
-def workers_leave_with_their_last_task(patch: Patch) -> None:
-    patch(WorkerMoves, "stays", property(lambda moves: False))
-
-
 FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "routes without versions": (routes_without_versions, r"."),
     "new routes do not wait": (new_routes_do_not_wait, r"."),
@@ -130,7 +125,6 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "times begin anew": (times_begin_anew, r"rows are missing"),
     "drops are forgotten": (drops_are_forgotten, r"."),
     "ends are not told": (ends_are_not_told, r"wait for ever"),
-    "workers leave with their last task": (workers_leave_with_their_last_task, r"."),
 }
 
 
