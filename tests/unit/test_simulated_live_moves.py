@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.run.engine.moves import Moves as WorkerMoves
 from penstock.run.engine.task_runner import TaskRunner
 from penstock.run.engine.worker_share import EdgeNumbers, RunSettings
 from penstock.run.machine.alignment import Alignment
