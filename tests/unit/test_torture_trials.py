@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from penstock.deploy.attempt.going import Going
 from penstock.deploy.driver.rendezvous import Roll
 from penstock.deploy.line import sealed
 from penstock.deploy.line.door import Door
@@ -115,7 +116,7 @@ def test_a_move_that_does_not_come_by_its_phase_is_void(
     def move(task: str, target: int) -> SimpleNamespace:
         job.worker_of = {task: target if is_there else 0}
         job.attempt = 2
-        Roll().over_to("", b"")
+        Roll().over_to(Going("", b"", {}))
         return SimpleNamespace(note="moved")
 
     job.move = move
